@@ -1,0 +1,11 @@
+# Every third-party library, found once, as imported targets.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(CURL REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_library(GLOO_LIBRARY gloo REQUIRED)
+include(Torch)

@@ -1,0 +1,59 @@
+# How each kind of target is made. A folder is one library, named after its last component; its sources are its *.cpp.
+
+# A library that never sees libtorch.
+function(dtorch_light_library folder)
+  get_filename_component(name ${folder} NAME)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  add_library(dtorch_${name} STATIC ${sources})
+  target_include_directories(dtorch_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(dtorch_${name} PRIVATE DTORCH_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(dtorch_${name} PRIVATE dtorch_flags)
+endfunction()
+
+# The one precompiled header: libtorch costs 23 s a file without it.
+file(WRITE ${PROJECT_BINARY_DIR}/pch.cpp "")
+add_library(dtorch_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
+target_precompile_headers(dtorch_pch PRIVATE <torch/torch.h> <torch/csrc/distributed/c10d/PrefixStore.hpp>
+    <torch/csrc/distributed/c10d/Store.hpp> <torch/csrc/distributed/c10d/TCPStore.hpp> <fmt/format.h>
+    <nlohmann/json.hpp>)
+
+function(dtorch_torch_settings target)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(${target} PRIVATE dtorch_flags dtorch_torch fmt::fmt-header-only nlohmann_json::nlohmann_json
+      Threads::Threads)
+endfunction()
+dtorch_torch_settings(dtorch_pch)
+
+# Objects that see libtorch; all of them together are libdtorch.so.
+function(dtorch_torch_library folder)
+  get_filename_component(name ${folder} NAME)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
+  add_library(dtorch_${name} OBJECT ${sources})
+  dtorch_torch_settings(dtorch_${name})
+  target_precompile_headers(dtorch_${name} REUSE_FROM dtorch_pch)
+  set_property(GLOBAL APPEND PROPERTY dtorch_objects dtorch_${name})
+endfunction()
+
+function(dtorch_shared_library)
+  get_property(objects GLOBAL PROPERTY dtorch_objects)
+  add_library(dtorch SHARED)
+  foreach(object ${objects})
+    target_sources(dtorch PRIVATE $<TARGET_OBJECTS:${object}>)
+  endforeach()
+  # libtorch_cpu exports a newer Gloo of its own; the first one loaded wins, so libgloo precedes it here and for users.
+  target_link_options(dtorch PUBLIC LINKER:--no-as-needed ${GLOO_LIBRARY})
+  target_link_libraries(dtorch PRIVATE ${GLOO_LIBRARY} PUBLIC dtorch_torch PRIVATE dtorch_job dtorch_base CURL::libcurl
+      ZLIB::ZLIB OpenSSL::Crypto)
+  target_include_directories(dtorch PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  set_target_properties(dtorch PROPERTIES LINKER_LANGUAGE CXX)
+endfunction()
+
+function(dtorch_executable)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.cpp)
+  add_executable(dtorch_cli ${sources})
+  set_target_properties(dtorch_cli PROPERTIES OUTPUT_NAME dtorch)
+  target_compile_definitions(dtorch_cli PRIVATE DTORCH_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(dtorch_cli PRIVATE dtorch_flags dtorch_job dtorch_launch dtorch_report dtorch_base CLI11::CLI11
+      ${CMAKE_DL_LIBS})
+  add_dependencies(dtorch_cli dtorch)
+endfunction()
