@@ -11,12 +11,12 @@ packages_of() {
   esac
 }
 
-# install_dependencies run|test...
+# install_dependencies run [test]; `test` alone: only its packages.
 install_dependencies() {
   mkdir -p "$cache" 2>/dev/null || fail 73 "cannot create $cache (set XDG_CACHE_HOME to a folder that can be written)"
   lock 9 "$cache/lock" "installing what is missing"
-  local set changed=
-  for set in "$@"; do install_packages "$set"; done
+  local changed=
+  install_packages "$@"
   if [ "$1" = run ]; then
     cmake_program >/dev/null || install_cmake
     install_libtorch
@@ -33,8 +33,8 @@ missing_packages() {
 }
 
 install_packages() {
-  local wanted missing extra
-  read -ra wanted < <(packages_of "$1")
+  local set wanted missing extra
+  mapfile -t wanted < <(for set in "$@"; do packages_of "$set"; done | tr ' ' '\n')
   if ! command -v dpkg-query >/dev/null; then
     say "this is no Debian or Ubuntu: please see to the equivalents of these packages yourself: ${wanted[*]}"
     return
@@ -46,7 +46,8 @@ install_packages() {
   # An apt that was killed half way leaves dpkg to be completed first.
   if compgen -G '/var/lib/dpkg/updates/[0-9]*' >/dev/null; then as_root dpkg --configure -a </dev/null >"$log" 2>&1 || true; fi
   apt_get update >"$log" 2>&1 || true # a broken extra source must not stop us; if ours are broken, install says so
-  for extra in $(packages_of optional); do
+  read -ra extra < <(packages_of optional)
+  for extra in $(missing_packages "${extra[@]}"); do
     if apt-cache show "$extra" >/dev/null 2>&1; then missing+=("$extra"); else say "this archive has no $extra: going on without"; fi
   done
   say "installing system packages (a few minutes; log: $log): ${missing[*]}"
@@ -60,7 +61,7 @@ apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock:
 explain_apt_failure() {
   local reason
   reason=$(grep -E '^(E|Err|dpkg): ?' "$log" | tail -n 3 || true)
-  if grep -qE 'No space left|not have enough free space' "$log"; then
+  if grep -qE 'No space left|have enough free space' "$log"; then
     fail 73 "the disk is too full for the system packages. Free some space, then run the same command."$'\n'"$reason"
   elif grep -qE 'Could not resolve|Temporary failure|Could not connect|Unable to connect|Network is unreachable|Failed to fetch' "$log"; then
     fail 69 "the system packages could not be downloaded; is there a network? The same command goes on from here."$'\n'"$reason"

@@ -37,9 +37,10 @@ NEEDED = (
     "nvidia/cu13/lib/libcupti.so.*",
     "nvidia_*.dist-info/licenses/*",
 )
-DOWNLOAD_BYTES = 560 << 20  # the wheels, about
-UNPACKED_BYTES = 560 << 20  # what NEEDED takes, about
+DOWNLOAD_MIB = 560  # the wheels, about
+UNPACKED_MIB = 560  # what NEEDED takes, about
 CHUNK = 1 << 20
+SMALL = 32 << 20  # no progress is shown for less
 TIMEOUT_S = 60
 ATTEMPTS_WITHOUT_PROGRESS = 4
 
@@ -101,12 +102,14 @@ def sha256(path):
 
 
 class Progress:
-    """One redrawn line on a terminal, else a line every tenth of the way."""
+    """One redrawn line on a terminal, else a line every tenth of the way; nothing for small files."""
 
     def __init__(self, name, total):
         self.name, self.total, self.shown = name, total, None
 
     def update(self, done):
+        if self.total < SMALL:
+            return
         tty = sys.stderr.isatty()
         now = time.monotonic() if tty else done * 10 // max(self.total, 1)
         if self.shown is None or (now - self.shown > 0.2 if tty else now > self.shown):
@@ -191,13 +194,13 @@ def unpack(wheel, folder):
                 archive.extract(member, root)
 
 
-def install(dest, pip, pins_file):
+def install(dest, pip, pins_file, download_bytes, unpacked_bytes):
     downloads = dest.with_name(dest.name + ".downloads")
     partial = dest.with_name(dest.name + ".partial")
     downloads.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(partial, ignore_errors=True)
     have = sum(file.stat().st_size for file in downloads.iterdir())
-    check_space(downloads, max(0, DOWNLOAD_BYTES - have) + UNPACKED_BYTES)
+    check_space(downloads, max(0, download_bytes - have) + unpacked_bytes)
 
     pins = read_pins(pins_file)
     urls = locate(pip, pins, downloads)
@@ -209,7 +212,7 @@ def install(dest, pip, pins_file):
             fetch(urls[digest], digest, part, context)
             part.rename(whole)
 
-    check_space(downloads, UNPACKED_BYTES)
+    check_space(downloads, unpacked_bytes)
     say("unpacking libtorch")
     partial.mkdir()
     for _, digest in pins:
@@ -224,9 +227,10 @@ def main():
     parser.add_argument("dest", type=pathlib.Path)
     parser.add_argument("--pip", required=True)
     parser.add_argument("--pins", type=pathlib.Path, default=pathlib.Path(__file__).with_name("libtorch.txt"))
+    parser.add_argument("--space", type=int, nargs=2, default=(DOWNLOAD_MIB, UNPACKED_MIB), metavar="MIB", help="of the wheels, and unpacked")
     arguments = parser.parse_args()
     try:
-        install(arguments.dest, arguments.pip, arguments.pins)
+        install(arguments.dest, arguments.pip, arguments.pins, *(mib << 20 for mib in arguments.space))
     except Failure as failure:
         print(f"dev: error: {failure}", file=sys.stderr)
         return failure.code
