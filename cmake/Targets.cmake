@@ -45,7 +45,9 @@ function(dtorch_shared_library)
   target_link_options(dtorch PUBLIC LINKER:--no-as-needed ${GLOO_LIBRARY})
   target_link_libraries(dtorch PRIVATE ${GLOO_LIBRARY} PUBLIC dtorch_torch PRIVATE dtorch_job dtorch_base CURL::libcurl
       ZLIB::ZLIB OpenSSL::Crypto)
-  target_include_directories(dtorch PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
+  target_include_directories(dtorch PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/include>"
+      "$<INSTALL_INTERFACE:include;include/dtorch/internal>")
+  target_compile_features(dtorch PUBLIC cxx_std_20)
   set_target_properties(dtorch PROPERTIES LINKER_LANGUAGE CXX INSTALL_RPATH "$ORIGIN;${DTORCH_TORCH_FOUND}/lib")
 endfunction()
 

@@ -103,8 +103,9 @@ ensure_python() {
   [ ! -e "$cache/python/.ready" ] || return 0
   rm -rf "$cache/python"
   local said
+  [ "$(df -P -k "$cache" | awk 'NR == 2 {print $4}')" -ge 102400 ] ||
+    fail 73 "less than 100 MiB are free in $cache. Free some space, or set XDG_CACHE_HOME; then run the same command."
   if ! said=$({ python3 -m venv "$cache/python" && "$cache/python/bin/pip" install -q --upgrade 'pip>=24.1'; } 2>&1 </dev/null); then
-    [[ $said != *"No space left"* ]] || fail 73 "the disk of $cache is full. Free some space, then run the same command."
     fail 69 "a Python environment with a recent pip could not be made; is there a network?"$'\n'"$(tail -n 3 <<<"$said")"
   fi
   touch "$cache/python/.ready"
