@@ -1,5 +1,6 @@
 # What a builder may set, and the compiler flags of our own code.
 option(DTORCH_TESTS "Build the tests" ON)
+option(DTORCH_FUZZ "Build the fuzzers of tests/fuzz (clang only)" OFF)
 option(DTORCH_LIGHT_ONLY "Only the parts that never see libtorch (base, job, launch, report) and their tests" OFF)
 option(DTORCH_WERROR "Warnings in our own code are errors" ON)
 set(DTORCH_SANITIZE "" CACHE STRING "Sanitizers for our own code: address,undefined or thread")
