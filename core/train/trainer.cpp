@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
 
+#include "core/base/host.h"
 #include "core/data/batch.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
@@ -22,11 +23,6 @@
 namespace dtorch {
 namespace {
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
-
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -39,7 +35,7 @@ void use_requested_threads() {
   if (threads > 0) at::set_num_threads(threads);
 }
 
-/** Every rank starts from the same generator state, so dropout-like draws differ from Python's in nothing. */
+/** As in the tutorial every rank has the same seed: weights and later random numbers are Python's. */
 Model seeded_model(const JobSpec& spec) {
   use_requested_threads();
   at::manual_seed(static_cast<std::uint64_t>(spec.seed));
