@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "core/base/version.h"
 #include "core/job/load.h"
 
 namespace dtorch::engine {
@@ -32,7 +33,7 @@ JobSpec without_local_settings(JobSpec spec) {
 }  // namespace
 
 JobDigest job_digest(const JobSpec& spec) {
-  auto text = fmt::format("dtorch: {}\nlibtorch: {}\n{}", DTORCH_VERSION, TORCH_VERSION,
+  auto text = fmt::format("dtorch: {}\nlibtorch: {}\n{}", version(), TORCH_VERSION,
                           to_yaml(without_local_settings(spec)));
   return {sha256(text), text};
 }
