@@ -1,5 +1,5 @@
-// Who am I in this job? The env:// rules: torchrun's variables, Open MPI's, MVAPICH's, PMI's, Slurm's, in that order
-// (innermost launcher first); design.md §7's table.
+// Who am I in this job? The env:// rules: torchrun's variables, Open MPI's, MVAPICH's, PMI's, Slurm's, in
+// that order (innermost launcher first); design.md §7's table.
 #pragma once
 #include <functional>
 #include <optional>
@@ -14,10 +14,11 @@ struct RankEnvironment {
   std::optional<int> local_world_size;
   std::string master_address;
   int master_port = 0;
-  bool agent_store = false;          ///< TORCHELASTIC_USE_AGENT_STORE is exactly "True": rank 0 is a client too
-  std::string run_id;                ///< TORCHELASTIC_RUN_ID, SLURM_JOB_ID.SLURM_STEP_ID, ...; may be empty
+  bool agent_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE is exactly "True": rank 0 is a client too
+  std::string run_id;        ///< TORCHELASTIC_RUN_ID, SLURM_JOB_ID.SLURM_STEP_ID, ...; may be empty
   int restart_count = 0;
-  std::string launcher;              ///< "torchrun", "dtorch", "Slurm", "Open MPI", "PMI", "MVAPICH"
+  std::string launcher;  ///< "torchrun", "dtorch" (its run ids begin so), "Open MPI", "MVAPICH", "PMI",
+                         ///< "Slurm", "Kubernetes"
 };
 
 using GetEnv = std::function<const char*(const char*)>;
