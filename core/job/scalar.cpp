@@ -54,7 +54,7 @@ bool is_integer_text(std::string_view text) {
   return !text.empty() && skip_digits(text, 0) == text.size() && !leading_zero;
 }
 
-/** Bounds in a range text (">= 1, <= 64", "> 0"), read with PARSE; whether VALUE keeps them all. */
+/** Bounds in a range text (">= 1, <= 64", "> 0", "1"), read with PARSE; whether VALUE keeps them all. */
 template <typename Value, typename Parse>
 bool in_range(const Value& value, std::string_view range, const Parse& parse) {
   while (!range.empty()) {
@@ -62,13 +62,14 @@ bool in_range(const Value& value, std::string_view range, const Parse& parse) {
     const std::string_view clause = range.substr(0, comma);
     range = comma == std::string_view::npos ? std::string_view{} : range.substr(comma + 2);
     const std::size_t space = clause.find(' ');
-    const std::string_view compare = clause.substr(0, space);
-    const std::optional<Value> bound = parse(clause.substr(space + 1));
+    const bool exact = space == std::string_view::npos;  // "1": that value and no other
+    const std::string_view compare = exact ? "=" : clause.substr(0, space);
+    const std::optional<Value> bound = parse(exact ? clause : clause.substr(space + 1));
     if (!bound) continue;
     const bool kept = compare == ">="   ? value >= *bound
                       : compare == "<=" ? value <= *bound
                       : compare == ">"  ? value > *bound
-                                        : value < *bound;
+                                        : value == *bound;
     if (!kept) return false;
   }
   return true;
