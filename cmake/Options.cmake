@@ -1,5 +1,6 @@
 # What a builder may set, and the compiler flags of our own code.
 option(DTORCH_TESTS "Build the tests" ON)
+option(DTORCH_FUZZ "Build the fuzzers of tests/fuzz (clang only)" OFF)
 set(DTORCH_SANITIZE "" CACHE STRING "Sanitizers for our own code: address,undefined or thread")
 set(DTORCH_SHARED "${PROJECT_SOURCE_DIR}/../shared" CACHE PATH "MNIST, golden values and peers for tests and measurements")
 
