@@ -36,7 +36,7 @@ int run_helper(const AgentArguments& arguments) {
   while (::poll(&control, 1, -1) < 0 && errno == EINTR) {
   }
   if ((control.revents & POLLIN) == 0) return 0;
-  return engine_exit_code(load_engine().run_agent({arguments.control_fd, -1}));
+  return engine_exit_code(load_engine().run_agent({arguments.control_fd}));
 }
 
 /** The store's socket and the control channel belong to the helper: a dead helper must be noticed. */

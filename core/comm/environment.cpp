@@ -182,7 +182,9 @@ bool is_launched_rank(const GetEnv& get) {
   return find_launcher(get) != nullptr;
 }
 
-RankEnvironment read_rank_environment(const GetEnv& get) {
+namespace {
+
+RankEnvironment read_environment(const GetEnv& get, bool with_master) {
   const Launcher* launcher = find_launcher(get);
   if (launcher == nullptr) {
     throw Error(ErrorKind::spec,
@@ -205,13 +207,23 @@ RankEnvironment read_rank_environment(const GetEnv& get) {
   const bool torchrun = launcher == kLaunchers.data();
   if (torchrun && result.run_id.starts_with("dtorch")) result.launcher = "dtorch";
   result.agent_store = torchrun && reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  read_master(reader, *launcher, result);
+  if (with_master) read_master(reader, *launcher, result);
   reader.throw_problems(launcher->name, launcher->rank);
   if (result.rank >= result.world_size) {
     throw Error(ErrorKind::spec, fmt::format("env://: {}={} is not below {}={}", launcher->rank, result.rank,
                                              launcher->world_size, result.world_size));
   }
   return result;
+}
+
+}  // namespace
+
+RankEnvironment read_rank_environment(const GetEnv& get) {
+  return read_environment(get, /*with_master=*/true);
+}
+
+RankEnvironment read_rank_identity(const GetEnv& get) {
+  return read_environment(get, /*with_master=*/false);
 }
 
 }  // namespace dtorch

@@ -27,5 +27,7 @@ using GetEnv = std::function<const char*(const char*)>;
 bool is_launched_rank(const GetEnv& get);
 /** Throws Error(spec) that names every missing or malformed variable and says what to set. */
 RankEnvironment read_rank_environment(const GetEnv& get);
+/** The same for ranks that meet without a master (file://, shared_filesystem://): its address may be absent. */
+RankEnvironment read_rank_identity(const GetEnv& get);
 
 }  // namespace dtorch

@@ -77,7 +77,7 @@ void RankRun::show_plan(const JobSpec& spec) const {
 void RankRun::run() {
   const auto spec = parse_job(request_.spec_yaml, "job spec");
   const auto environment =
-      read_rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+      read_rank_identity([](const char* name) -> const char* { return std::getenv(name); });
   rank_ = environment.rank;
   check_world_size(spec, environment);
   if (request_.dry_run) return show_plan(spec);

@@ -41,7 +41,10 @@ std::string excerpt(const Diagnostic& diagnostic) {
 
 std::string format_all(const std::vector<Diagnostic>& diagnostics) {
   std::string text;
-  for (const Diagnostic& diagnostic : diagnostics) text += (text.empty() ? "" : "\n") + format(diagnostic);
+  for (const Diagnostic& diagnostic : diagnostics) {
+    if (!text.empty()) text += '\n';
+    text += format(diagnostic);
+  }
   return text;
 }
 
