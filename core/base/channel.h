@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/deadline.h"
@@ -19,7 +20,10 @@ class Channel {
  public:
   explicit Channel(Fd socket) : socket_(std::move(socket)) {}
 
-  /** Sends one message, blocking while the peer's buffer is full (at most 5 s). False when the peer has gone. */
+  /**
+   * Sends one message, blocking while the peer's buffer is full (at most 5 s). False when the peer has gone or does
+   * not read. Throws Error(training) for a message over 4 MiB.
+   */
   bool send(const nlohmann::json& message);
   /** The next message, or nothing at the deadline. Throws Error(lost) when the peer has closed its end. */
   std::optional<nlohmann::json> receive(Deadline deadline);
@@ -30,11 +34,13 @@ class Channel {
 
  private:
   std::optional<nlohmann::json> take_line();
+  void fill();
 
   Fd socket_;
   std::mutex send_mutex_;
   std::string buffer_;
   bool closed_ = false;
+  bool broken_ = false;  ///< a message was cut off: whatever followed it could not be parsed
 };
 
 /** Two connected ends, both close-on-exec. Throws Error(os_resource). */

@@ -1,14 +1,21 @@
-// What a communication library must offer to carry a process group. Small and complete: no method may be left out.
-// Follows the operations of PyTorch's torch.distributed; a ProcessGroup (process_group.h) is the only caller.
+// What a communication library must offer to carry a process group. Small and complete: no method may be left
+// out. Follows the operations of PyTorch's torch.distributed; a ProcessGroup (process_group.h) is the only
+// caller.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/deadline.h"
+#include "core/base/error.h"
+#include "core/comm/reduce_op.h"
+#include "core/comm/signature.h"
 
 namespace at {
 class Tensor;
@@ -16,9 +23,19 @@ class Tensor;
 
 namespace dtorch {
 
-/** As torch.distributed.ReduceOp. avg divides the sum by the world size; band, bor, bxor are for integers and bool. */
-enum class ReduceOp { sum, product, min, max, avg, band, bor, bxor };
-std::string_view to_string(ReduceOp op);
+/** What a Backend throws about its peers: kind lost, timeout or disagree, and the ranks concerned (may be
+ * unknown). */
+class PeerError : public Error {
+ public:
+  PeerError(ErrorKind kind, const std::string& message, std::vector<int> ranks = {}, std::string help = {})
+      : Error(kind, message, std::move(help)), ranks_(std::move(ranks)) {}
+  /** lost: those whose connection broke; disagree: the one that called something else; timeout: those that
+   * did not come. */
+  const std::vector<int>& ranks() const { return ranks_; }
+
+ private:
+  std::vector<int> ranks_;
+};
 
 /**
  * A collective under way. Owns the tensors it works on. Thread-safe.
@@ -27,32 +44,48 @@ std::string_view to_string(ReduceOp op);
 class Work {
  public:
   virtual ~Work() = default;
-  virtual bool is_completed() const = 0;
+  /** When it ended, well or badly; nothing while it is under way. */
+  virtual std::optional<Clock::time_point> completed_at() const = 0;
+  bool is_completed() const { return completed_at().has_value(); }
+  /** Ranks that have not come to it yet, as far as is known (empty: nothing is). */
+  virtual std::vector<int> waiting_for() const = 0;
   /**
-   * Blocks until done. Throws what went wrong: Error(timeout) at the deadline, Error(lost) when a peer is gone or the
-   * group was aborted, Error(disagree) when ranks called different collectives. A failed wait poisons the group.
+   * Blocks until done. Throws what went wrong: Error(timeout) at the deadline, Error(lost) when a peer is
+   * gone or the group was aborted, Error(disagree) when ranks called different collectives. A failed wait on
+   * a ProcessGroup's Work poisons the group; a backend's own Work leaves that to the ProcessGroup.
    */
   virtual void wait(Deadline deadline) = 0;
+  /** The same with the deadline that the operation was started with. */
+  void wait() { wait(Deadline(Clock::time_point::max())); }
 };
 using WorkPtr = std::shared_ptr<Work>;
 
-/** Identifies one call to a backend: the group's sequence number (from 1, equal on all ranks) and when to give up. */
+/**
+ * One call to a backend. Unless `agreed`, the backend makes sure that all ranks' signatures agree() before
+ * data moves, and throws PeerError(disagree, disagreement(...)) if not. send and recv have a signature too:
+ * what the two ends must agree on.
+ */
 struct Call {
-  std::uint64_t sequence;
-  Deadline deadline;
+  CallSignature signature;  ///< its sequence number is the group's, from 1, equal on all ranks
+  Deadline deadline;        ///< when to give up, even if nobody waits
+  bool agreed = false;      ///< the ranks have agreed on shapes beforehand
+  std::function<void()>
+      finish;  ///< run by the backend once the operation has succeeded, before its Work completes
 };
 
 /**
- * One rank's end of a group's communication. Calls come from one thread at a time and in the same order on every rank;
- * abort() may come from any thread at any time. Tensors are contiguous, on a device the backend takes, of a dtype in
- * {float16, bfloat16, float32, float64, int8, int32, int64, uint8, bool}, with any number of elements, 0 too; arguments
- * have been validated and ranks have agreed on them. "world" is the group's size, "rank" the rank in the group.
- * What a library cannot do is refused by name: Error(usage).
+ * One rank's end of a group's communication. Calls come from one thread at a time and in the same order on
+ * every rank; abort() may come from any thread at any time. Tensors are contiguous, on a device the backend
+ * takes, of a dtype in {float16, bfloat16, float32, float64, int8, int32, int64, uint8, bool}, with any
+ * number of elements, 0 too; arguments have been validated. "world" is the group's size, "rank" the rank in
+ * the group. What a library cannot do is refused by name: Error(usage).
  */
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
+  /** Which tensors it moves: "cpu" or "cuda". */
+  virtual std::string_view device() const = 0;
 
   /** In place. */
   virtual WorkPtr all_reduce(const at::Tensor& tensor, ReduceOp op, Call call) = 0;
@@ -66,9 +99,11 @@ class Backend {
   /** input holds world × output's elements on root; elsewhere an undefined tensor. */
   virtual WorkPtr scatter(const at::Tensor& output, const at::Tensor& input, int root, Call call) = 0;
   /** input holds world × output's elements; rank r receives the reduction of everyone's part r. */
-  virtual WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op, Call call) = 0;
+  virtual WorkPtr reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op,
+                                 Call call) = 0;
   /** Elements for / from each rank, in rank order; sums equal the tensors' sizes. */
-  virtual WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input, std::span<const std::int64_t> output_counts,
+  virtual WorkPtr all_to_all(const at::Tensor& output, const at::Tensor& input,
+                             std::span<const std::int64_t> output_counts,
                              std::span<const std::int64_t> input_counts, Call call) = 0;
   virtual WorkPtr send(const at::Tensor& tensor, int destination, int tag, Call call) = 0;
   virtual WorkPtr recv(const at::Tensor& tensor, int source, int tag, Call call) = 0;
@@ -76,7 +111,8 @@ class Backend {
 
   /** Wakes every waiter with Error(lost, reason); every later call fails so too. Idempotent, any thread. */
   virtual void abort(const std::string& reason) = 0;
-  /** Memory that collectives move without a copy, zeroed and page-aligned; null when the library has nothing better. */
+  /** Memory that collectives move without a copy, zeroed and page-aligned; null when the library has nothing
+   * better. */
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
 };
 

@@ -1,5 +1,5 @@
-// Who am I in this job? The env:// rules: torchrun's variables, Open MPI's, MVAPICH's, PMI's, Slurm's, in that order
-// (innermost launcher first); design.md §7's table.
+// Who am I in this job? The env:// rules: torchrun's variables, Open MPI's, MVAPICH's, PMI's, Slurm's, in
+// that order (innermost launcher first); design.md §7's table.
 #pragma once
 #include <functional>
 #include <optional>
@@ -14,10 +14,11 @@ struct RankEnvironment {
   std::optional<int> local_world_size;
   std::string master_address;
   int master_port = 0;
-  bool agent_store = false;          ///< TORCHELASTIC_USE_AGENT_STORE is exactly "True": rank 0 is a client too
-  std::string run_id;                ///< TORCHELASTIC_RUN_ID, SLURM_JOB_ID.SLURM_STEP_ID, ...; may be empty
+  bool agent_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE is exactly "True": rank 0 is a client too
+  std::string run_id;        ///< TORCHELASTIC_RUN_ID, SLURM_JOB_ID.SLURM_STEP_ID, ...; may be empty
   int restart_count = 0;
-  std::string launcher;              ///< "torchrun", "dtorch", "Slurm", "Open MPI", "PMI", "MVAPICH"
+  std::string launcher;  ///< "torchrun", "dtorch" (its run ids begin so), "Open MPI", "MVAPICH", "PMI",
+                         ///< "Slurm", "Kubernetes"
 };
 
 using GetEnv = std::function<const char*(const char*)>;
@@ -26,5 +27,7 @@ using GetEnv = std::function<const char*(const char*)>;
 bool is_launched_rank(const GetEnv& get);
 /** Throws Error(spec) that names every missing or malformed variable and says what to set. */
 RankEnvironment read_rank_environment(const GetEnv& get);
+/** The same for ranks that meet without a master (file://, shared_filesystem://): its address may be absent. */
+RankEnvironment read_rank_identity(const GetEnv& get);
 
 }  // namespace dtorch

@@ -5,8 +5,8 @@
 namespace dtorch {
 
 struct Batch {
-  at::Tensor inputs;    ///< float32 [b, ...item_shape] in [0, 1]
-  at::Tensor targets;   ///< int64 [b]
+  at::Tensor inputs;   ///< float32 [b, ...item_shape] in [0, 1]
+  at::Tensor targets;  ///< int64 [b]
 };
 
 }  // namespace dtorch

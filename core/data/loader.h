@@ -10,12 +10,13 @@
 
 namespace dtorch {
 
-struct Batch;   // core/data/batch.h: {at::Tensor inputs; at::Tensor targets;}
+struct Batch;  // core/data/batch.h: {at::Tensor inputs; at::Tensor targets;}
 
 struct DataLoaderOptions {
   std::int64_t batch_size = 64;
-  int workers = 1;              ///< threads that prepare batches ahead; 0: on the caller's thread. Order never depends on it.
-  bool drop_last = false;       ///< leave out a last short batch
+  int workers =
+      1;  ///< threads that prepare batches ahead; 0: on the caller's thread. Order never depends on it.
+  bool drop_last = false;  ///< leave out a last short batch
 };
 
 /**

@@ -12,9 +12,10 @@ struct DistributedSamplerOptions {
 };
 
 /**
- * The part of 0..size-1 that one rank sees in an epoch. n = ceil(size/world) (or ceil((size-world)/world) when dropping and
- * world does not divide size); the order is torch.randperm on a CPU generator seeded with seed + epoch, padded by repeating
- * cyclically from the head or cut to n·world; rank r takes every world-th from r. Not thread-safe.
+ * The part of 0..size-1 that one rank sees in an epoch. n = ceil(size/world) (or ceil((size-world)/world)
+ * when dropping and world does not divide size); the order is torch.randperm on a CPU generator seeded with
+ * seed + epoch, padded by repeating cyclically from the head or cut to n·world; rank r takes every world-th
+ * from r. Not thread-safe.
  */
 class DistributedSampler {
  public:

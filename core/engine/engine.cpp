@@ -1,12 +1,10 @@
 #include "core/engine/engine.h"
 
-#include <ATen/ATen.h>
+#include "core/engine/preflight.h"
+#include "core/engine/run.h"
 
-#include "core/comm/process_group.h"
-#include "core/comm/rendezvous.h"
-#include "core/data/batch.h"
-#include "core/data/loader.h"
-#include "core/data/sampler.h"
-#include "core/parallel/ddp.h"
-#include "core/train/trainer.h"
-#include "backends/registry/registry.h"
+extern "C" const dtorch::engine::Engine* dtorch_engine() {
+  using namespace dtorch::engine;
+  static const Engine engine{kAbi, &run_rank, &run_agent, &versions};
+  return &engine;
+}

@@ -1,5 +1,6 @@
-// The door of libdtorch.so: the only header of the part with tensors that the command line includes. Plain types only;
-// the executable finds `dtorch_engine` with dlsym after opening the library, so that --help never loads libtorch.
+// The door of libdtorch.so: the only header of the part with tensors that the command line includes. Plain
+// types only; the executable finds `dtorch_engine` with dlsym after opening the library, so that --help never
+// loads libtorch.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,31 +10,35 @@ namespace dtorch::engine {
 
 /** Runs one rank of a training job, to its end. */
 struct RankRequest {
-  std::string spec_yaml;     ///< canonical spec (to_yaml)
-  int control_fd = -1;       ///< the rank's end of the control channel; -1: no launcher of ours (torchrun, srun, mpirun)
-  std::string losses_file;   ///< with --losses: rank R writes FILE.R; empty: none
+  std::string spec_yaml;  ///< canonical spec (to_yaml)
+  int control_fd =
+      -1;  ///< the rank's end of the control channel; -1: no launcher of ours (torchrun, srun, mpirun)
+  std::string losses_file;  ///< with --losses: rank R writes FILE.R; empty: none
   bool dry_run = false;
-  // Rank, world size, master: from the environment (env:// rules of core/comm/environment.h), which the launcher sets too.
+  // Rank, world size, master: from the environment (env:// rules of core/comm/environment.h), which the
+  // launcher sets too.
 };
 
-/** The helper of a node's launcher: pre-flight, store server, watching of other nodes. Speaks core/launch/agent.h's protocol. */
+/** The helper of a node's launcher: pre-flight, store server, watching of other nodes. Speaks
+ * core/launch/agent.h's protocol. */
 struct AgentRequest {
   int control_fd = -1;
-  int launcher_pidfd = -1;   ///< becomes readable when the launcher dies
+  int launcher_pidfd = -1;  ///< becomes readable when the launcher dies
 };
 
 /**
- * What libdtorch offers. Each call returns an exit status for `exit_code(ErrorKind)`: nothing thrown passes the door.
- * With a control channel failures are reported on it; without one they are written to stderr as the command line would.
+ * What libdtorch offers. Each call returns an exit status for `exit_code(ErrorKind)`: nothing thrown passes
+ * the door. With a control channel failures are reported on it; without one they are written to stderr as the
+ * command line would.
  */
 struct Engine {
-  int abi;                                                   ///< kAbi of the library
-  int (*run_rank)(const RankRequest& request);               ///< 0, or the ErrorKind as int + 1
+  int abi;                                      ///< kAbi of the library
+  int (*run_rank)(const RankRequest& request);  ///< 0, or the ErrorKind as int + 1
   int (*run_agent)(const AgentRequest& request);
-  std::vector<std::string> (*versions)();                    ///< "libtorch 2.11.0", "gloo ...", one line each
+  std::vector<std::string> (*versions)();  ///< "libtorch 2.11.0", "gloo ...", one line each
 };
 
 inline constexpr int kAbi = 1;
-using EntryPoint = const Engine* (*)();                       ///< type of `extern "C" dtorch_engine`
+using EntryPoint = const Engine* (*)();  ///< type of `extern "C" dtorch_engine`
 
 }  // namespace dtorch::engine

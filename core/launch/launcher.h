@@ -37,14 +37,44 @@ struct JobOutcome {
 struct RunOptions {
   std::string executable;              ///< to exec as `EXE __rank` and `EXE __agent`
   std::string spec_yaml;               ///< canonical
-  int nnodes = 1;
+  std::string name = "job";
+  std::string init_method;             ///< of the spec; the store's endpoint where it is tcp://
+  std::vector<int> ranks_per_node;     ///< one entry a node
   int node_rank = 0;
   bool dry_run = false;                ///< only the plan
   std::string losses_file;
   std::string log_dir;                 ///< a file a rank instead of prefixed lines; empty: none
+  bool bind_cores = false;             ///< pin each rank to its share of the cores
+  int threads = 0;                     ///< OMP_NUM_THREADS; 0: cores / local ranks
+  bool joinable = false;               ///< other nodes may come by `dtorch join` and fetch the spec
+  std::chrono::milliseconds rendezvous_timeout{300'000};  ///< until all nodes have come
+  std::chrono::milliseconds init_timeout{300'000};        ///< the longest silence of the pre-flight
+  std::chrono::milliseconds shutdown_timeout{5'000};      ///< from a stop request until ranks are killed
 };
 
-/** `dtorch run`: spawns the local ranks, watches them to the end, ends them all on the first failure. Blocks. */
+/**
+ * `dtorch run`: spawns the local ranks, watches them to the end, ends them all on the first failure. Blocks. Call it on the
+ * main thread of a process that has no other. Never throws an Error: what goes wrong is in the outcome.
+ */
 JobOutcome run_job(const RunOptions& options, JobObserver& observer);
+
+struct LaunchOptions {
+  std::string executable;              ///< to exec as `EXE __agent`
+  std::vector<std::string> program;    ///< argv
+  int local_ranks = 1;
+  int nnodes = 1;
+  int node_rank = 0;
+  std::string master_address = "127.0.0.1";
+  int master_port = 0;                 ///< 0: any free one (one node only)
+  std::string run_id;                  ///< TORCHELASTIC_RUN_ID; empty: made up
+  int max_restarts = 0;
+  std::string log_dir;                 ///< a file a rank; empty: none
+  bool bind_cores = false;
+  std::chrono::milliseconds rendezvous_timeout{300'000};
+  std::chrono::milliseconds grace{5'000};   ///< from a stop request until the programs are killed
+};
+
+/** `dtorch launch`: any program once a rank, with torchrun's environment. Like run_job otherwise. */
+JobOutcome launch_program(const LaunchOptions& options, JobObserver& observer);
 
 }  // namespace dtorch

@@ -1,0 +1,18 @@
+// Keeps a deadline on calls of other people's code that have none.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "core/base/deadline.h"
+
+namespace dtorch {
+
+/**
+ * Runs `call` on a thread of its own and waits for it; rethrows what it throws. At the deadline throws
+ * Error(timeout, message, help) and leaves the thread to itself: what `call` refers to must outlive it
+ * (capture by value).
+ */
+void run_bounded(std::function<void()> call, Deadline deadline, const std::string& message,
+                 const std::string& help = {});
+
+}  // namespace dtorch

@@ -1,0 +1,84 @@
+#include "core/comm/post_mortem.h"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "core/base/log.h"
+
+namespace dtorch {
+namespace {
+
+std::string key_of(int rank) {
+  return "failure/" + std::to_string(rank);
+}
+
+std::optional<FailureNote> parse_note(int rank, const std::string& text) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    FailureNote note;
+    note.rank = rank;
+    note.kind = error_kind_from(json.at("kind").get<std::string>()).value_or(ErrorKind::lost);
+    note.message = json.at("message").get<std::string>();
+    note.ranks = json.at("ranks").get<std::vector<int>>();
+    note.sequence = json.at("sequence").get<std::uint64_t>();
+    note.call = json.at("call").get<std::string>();
+    return note;
+  } catch (const nlohmann::json::exception& error) {
+    log_warning("the failure note of rank " + std::to_string(rank) + " is malformed: " + error.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void publish_note(const StorePtr& store, const FailureNote& note) {
+  const nlohmann::json json{{"kind", to_string(note.kind)},
+                            {"message", note.message},
+                            {"ranks", note.ranks},
+                            {"sequence", note.sequence},
+                            {"call", note.call}};
+  store->set(key_of(note.rank), json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+std::map<int, FailureNote> read_notes(const StorePtr& store, const std::vector<int>& ranks, Deadline deadline,
+                                      const std::function<bool(const std::map<int, FailureNote>&)>& enough) {
+  std::map<int, FailureNote> notes;
+  while (true) {
+    for (const int rank : ranks) {
+      if (notes.contains(rank) || !store->check({key_of(rank)})) continue;
+      if (auto note = parse_note(rank, store->get_to_str(key_of(rank))))
+        notes.emplace(rank, std::move(*note));
+    }
+    if (enough(notes) || deadline.expired()) return notes;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+bool run_bounded(std::function<void()> task, std::chrono::milliseconds limit) {
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  const auto shared = std::make_shared<Shared>();
+  std::thread([shared, task = std::move(task)]() mutable {
+    try {
+      task();
+    } catch (const std::exception& error) {
+      log_debug(std::string("store unreachable after a failure: ") + error.what());
+    }
+    task = nullptr;
+    const std::lock_guard lock(shared->mutex);
+    shared->done = true;
+    shared->changed.notify_all();
+  }).detach();
+  std::unique_lock lock(shared->mutex);
+  return shared->changed.wait_for(lock, limit, [&] { return shared->done; });
+}
+
+}  // namespace dtorch

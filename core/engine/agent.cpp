@@ -1,0 +1,188 @@
+// The launcher's helper process; its protocol is in core/launch/agent.h.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sysexits.h>
+
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "core/base/channel.h"
+#include "core/comm/rendezvous.h"
+#include "core/engine/failure.h"
+#include "core/engine/log_forward.h"
+#include "core/engine/preflight.h"
+#include "core/engine/run.h"
+#include "core/job/load.h"
+
+namespace dtorch::engine {
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+// How often keys that someone waits for are looked at.
+constexpr milliseconds kGetInterval{10};
+
+json failure_message(const std::exception_ptr& exception) {
+  json message = describe_failure(exception, std::nullopt);
+  message["type"] = "failure";
+  return message;
+}
+
+/** One launcher's agent: requests are answered one after another, except those that take long (preflight,
+ * connect, get). */
+class Agent {
+ public:
+  explicit Agent(const AgentRequest& request) : channel_(Fd(request.control_fd)), log_forward_(channel_) {}
+  void run();
+
+ private:
+  struct PendingGet {
+    json id;
+    std::string key;
+    Deadline deadline;
+  };
+
+  void wait_for_request(milliseconds at_most) const;
+  void handle(const json& request);
+  json answer(const json& request);
+  void background(const json& id, std::function<json()> work);
+  void serve_pending_gets();
+  void reply(const json& id, json message);
+  StorePtr store() const;
+
+  Channel channel_;
+  LogForward log_forward_;
+  std::unique_ptr<StoreServer> server_;
+  mutable std::mutex mutex_;
+  StorePtr client_;  // guarded by mutex_
+  std::list<PendingGet> gets_;
+  std::list<std::future<void>> tasks_;  // destroyed first: tasks use all of the above
+};
+
+void Agent::wait_for_request(milliseconds at_most) const {
+  pollfd channel{channel_.fd(), POLLIN, 0};
+  ::poll(&channel, 1, static_cast<int>(at_most.count()));
+}
+
+void Agent::run() {
+  while (!channel_.closed()) {
+    wait_for_request(gets_.empty() ? milliseconds(1000) : kGetInterval);
+    for (const auto& request : channel_.read_available()) handle(request);
+    serve_pending_gets();
+    tasks_.remove_if(
+        [](const auto& task) { return task.wait_for(milliseconds(0)) == std::future_status::ready; });
+  }
+  // Nobody waits any more for a download or a connection under way, which cannot be interrupted.
+  if (!tasks_.empty()) std::_Exit(EX_OK);
+}
+
+void Agent::reply(const json& id, json message) {
+  message["id"] = id;
+  channel_.send(message);
+}
+
+StorePtr Agent::store() const {
+  const std::lock_guard lock(mutex_);
+  if (!client_) throw Error(ErrorKind::training, "the agent has no store yet: serve or connect comes first");
+  return client_;
+}
+
+void Agent::background(const json& id, std::function<json()> work) {
+  tasks_.push_back(std::async(std::launch::async, [this, id, work = std::move(work)] {
+    try {
+      reply(id, work());
+    } catch (...) {
+      reply(id, failure_message(std::current_exception()));
+    }
+  }));
+}
+
+void Agent::handle(const json& request) {
+  const auto id = request.value("id", json());
+  try {
+    const auto type = request.at("type").get<std::string>();
+    if (type == "get") {
+      const milliseconds timeout(request.at("timeout_ms").get<std::int64_t>());
+      gets_.push_back({id, request.at("key").get<std::string>(), Deadline::after(timeout)});
+    } else if (type == "preflight") {
+      background(id, [yaml = request.at("spec").get<std::string>()] {
+        return json{{"type", "plan"}, {"plan", preflight(parse_job(yaml, "job spec"))}};
+      });
+    } else if (type == "connect") {
+      const milliseconds timeout(request.at("timeout_ms").get<std::int64_t>());
+      background(id, [this, host = request.at("host").get<std::string>(),
+                      port = request.at("port").get<int>(), timeout] {
+        auto client = connect_store(host, port, Deadline::after(timeout));
+        const std::lock_guard lock(mutex_);
+        client_ = std::move(client);
+        return json{{"type", "connected"}};
+      });
+    } else {
+      reply(id, answer(request));
+    }
+  } catch (...) {
+    reply(id, failure_message(std::current_exception()));
+  }
+}
+
+/** The requests that are answered at once. */
+json Agent::answer(const json& request) {
+  const auto type = request.at("type").get<std::string>();
+  if (type == "serve") {
+    server_ = serve_store(request.at("fd").get<int>());
+    const std::lock_guard lock(mutex_);
+    client_ = server_->store();
+    return {{"type", "serving"}, {"port", server_->port()}};
+  }
+  if (type == "set") {
+    store()->set(request.at("key").get<std::string>(), request.at("value").get<std::string>());
+    return {{"type", "done"}};
+  }
+  if (type == "add") {
+    const auto value =
+        store()->add(request.at("key").get<std::string>(), request.at("amount").get<std::int64_t>());
+    return {{"type", "value"}, {"value", value}};
+  }
+  throw Error(ErrorKind::training, fmt::format("the agent does not know the request '{}'", type));
+}
+
+void Agent::serve_pending_gets() {
+  for (auto get = gets_.begin(); get != gets_.end();) {
+    try {
+      if (store()->check({get->key})) {
+        reply(get->id, {{"type", "value"}, {"value", store()->get_to_str(get->key)}});
+      } else if (get->deadline.expired()) {
+        throw Error(ErrorKind::timeout, fmt::format("the key '{}' did not appear in the store", get->key));
+      } else {
+        ++get;
+        continue;
+      }
+    } catch (...) {
+      reply(get->id, failure_message(std::current_exception()));
+    }
+    get = gets_.erase(get);
+  }
+}
+
+}  // namespace
+
+int run_agent(const AgentRequest& request) {
+  try {
+    Agent(request).run();
+    return 0;
+  } catch (...) {
+    // Without its channel the agent has nobody to tell but stderr.
+    const auto failure = describe_failure(std::current_exception(), std::nullopt);
+    print_failure(failure);
+    return static_cast<int>(failure.kind) + 1;
+  }
+}
+
+}  // namespace dtorch::engine

@@ -1,0 +1,112 @@
+#include "core/engine/preflight.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "backends/registry/registry.h"
+#include "core/base/error.h"
+#include "core/data/loader.h"
+#include "core/data/sampler.h"
+#include "core/train/model.h"
+#include "core/train/optimizer.h"
+#include "core/train/trainer.h"
+
+namespace dtorch::engine {
+namespace {
+
+nlohmann::json dataset_plan(const JobSpec& spec, const DatasetInfo& info) {
+  return {{"type", info.type},        {"requested", spec.dataset.type}, {"origin", info.origin},
+          {"train", info.train_size}, {"test", info.test_size},         {"item_shape", info.item_shape},
+          {"classes", info.classes}};
+}
+
+nlohmann::json model_plan(const ModelSpec& spec) {
+  nlohmann::json layers = nlohmann::json::array();
+  std::int64_t parameters = 0;
+  for (const auto& layer : describe_model(spec)) {
+    layers.push_back(
+        {{"name", layer.name}, {"description", layer.description}, {"parameters", layer.parameters}});
+    parameters += layer.parameters;
+  }
+  return {{"type", spec.type},
+          {"activation", spec.activation},
+          {"parameters", parameters},
+          {"layers", std::move(layers)}};
+}
+
+std::int64_t steps_per_epoch(const JobSpec& spec, const DatasetInfo& info) {
+  const DistributedSampler sampler(info.train_size, spec.world_size, 0, {false, 0, spec.sampler.drop_last});
+  return (sampler.size() + spec.loader.batch_size - 1) / spec.loader.batch_size;
+}
+
+std::string backend_reason(const std::string& asked, const BackendFactory& chosen) {
+  if (asked != "auto") return "asked for";
+  std::string reason = "the first available one";
+  for (const auto* factory : backend_table()) {
+    if (factory == &chosen) break;
+    reason += fmt::format("; {}: {}", factory->name(), factory->probe().reason);
+  }
+  return reason;
+}
+
+}  // namespace
+
+std::string resolve_device(const std::string& device) {
+  if (device == "auto" || device == "cpu") return "cpu";
+  throw Error(ErrorKind::spec,
+              fmt::format("device: '{}' is not available: this build trains on the CPU", device),
+              "set device to auto or cpu");
+}
+
+std::vector<std::string> versions() {
+  std::vector<std::string> lines{"libtorch " TORCH_VERSION};
+  for (const auto* factory : backend_table()) {
+    const auto availability = factory->probe();
+    lines.push_back(
+        fmt::format("backend {}: {}", factory->name(), availability ? "available" : availability.reason));
+  }
+  return lines;
+}
+
+nlohmann::json preflight(const JobSpec& spec) {
+  const auto device = resolve_device(spec.device);
+  const auto& backend = find_backend(spec.backend);
+  build_loss(spec.loss);
+  build_optimizer(spec.optimizer, {torch::zeros({1})});
+  auto model = model_plan(spec.model);
+  const auto info = prepare_dataset(dataset_source(spec.dataset));
+  check_model_fits(spec.model, info);
+  const auto steps = steps_per_epoch(spec, info);
+  return {
+      {"job", spec.name},
+      {"world_size", spec.world_size},
+      {"backend", backend.name()},
+      {"backend_reason", backend_reason(spec.backend, backend)},
+      {"init_method", spec.init_method},
+      {"device", device},
+      {"seed", spec.seed},
+      {"epochs", spec.epochs},
+      {"steps_per_epoch", steps},
+      {"steps", steps * spec.epochs},
+      {"batch", {{"per_rank", spec.loader.batch_size}, {"global", spec.loader.batch_size * spec.world_size}}},
+      {"dataset", dataset_plan(spec, info)},
+      {"model", std::move(model)},
+      {"loss", spec.loss.type},
+      {"optimizer",
+       {{"type", spec.optimizer.type},
+        {"lr", spec.optimizer.lr},
+        {"momentum", spec.optimizer.momentum},
+        {"dampening", spec.optimizer.dampening},
+        {"weight_decay", spec.optimizer.weight_decay},
+        {"nesterov", spec.optimizer.nesterov}}},
+      {"timeouts_ms",
+       {{"rendezvous", spec.timeouts.rendezvous.count()},
+        {"init", spec.timeouts.init.count()},
+        {"collective", spec.timeouts.collective.count()},
+        {"shutdown", spec.timeouts.shutdown.count()}}},
+      {"versions", versions()}};
+}
+
+}  // namespace dtorch::engine

@@ -1,0 +1,131 @@
+// One rank of a training job, from its environment to its result.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <future>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "backends/registry/registry.h"
+#include "core/comm/environment.h"
+#include "core/comm/process_group.h"
+#include "core/comm/rendezvous.h"
+#include "core/engine/digest.h"
+#include "core/engine/failure.h"
+#include "core/engine/preflight.h"
+#include "core/engine/rank_control.h"
+#include "core/engine/run.h"
+#include "core/engine/sinks.h"
+#include "core/job/load.h"
+#include "core/train/trainer.h"
+
+namespace dtorch::engine {
+namespace {
+
+class RankRun {
+ public:
+  RankRun(const RankRequest& request, RankControl& control) : request_(request), control_(control) {}
+  void run();
+  int rank() const { return rank_; }
+
+ private:
+  RendezvousRequest rendezvous_request(const JobSpec& spec, const RankEnvironment& environment) const;
+  static ProcessGroupOptions group_options(const JobSpec& spec);
+  void show_plan(const JobSpec& spec) const;
+
+  const RankRequest& request_;
+  RankControl& control_;
+  int rank_ = -1;
+};
+
+void check_world_size(const JobSpec& spec, const RankEnvironment& environment) {
+  if (environment.world_size == spec.world_size) return;
+  throw Error(
+      ErrorKind::disagree,
+      fmt::format("the job spec says world_size {}, but {} started {} ranks", spec.world_size,
+                  environment.launcher, environment.world_size),
+      fmt::format("start {} ranks, or add -s world_size={}", spec.world_size, environment.world_size));
+}
+
+RendezvousRequest RankRun::rendezvous_request(const JobSpec& spec, const RankEnvironment& environment) const {
+  auto digest = job_digest(spec);
+  // For tcp:// our launcher binds the socket, has it served, and says where in the environment.
+  const bool served = control_.connected() && spec.init_method.rfind("tcp://", 0) == 0;
+  return {.init_method = served ? "env://" : spec.init_method,
+          .rank = environment.rank,
+          .world_size = environment.world_size,
+          .run_id = environment.run_id,
+          .digest = std::move(digest.value),
+          .digest_text = std::move(digest.text),
+          .serve = !environment.agent_store,
+          .deadline = Deadline::after(spec.timeouts.rendezvous)};
+}
+
+ProcessGroupOptions RankRun::group_options(const JobSpec& spec) {
+  ProcessGroupOptions options;
+  options.timeout = spec.timeouts.collective;
+  options.init_timeout = spec.timeouts.init;
+  options.interface = spec.nodes.interface;
+  return options;
+}
+
+void RankRun::show_plan(const JobSpec& spec) const {
+  const auto plan = preflight(spec);
+  if (rank_ == 0) std::cout << plan.dump(2) << std::endl;
+}
+
+void RankRun::run() {
+  const auto spec = parse_job(request_.spec_yaml, "job spec");
+  const auto environment =
+      read_rank_identity([](const char* name) -> const char* { return std::getenv(name); });
+  rank_ = environment.rank;
+  check_world_size(spec, environment);
+  if (request_.dry_run) return show_plan(spec);
+  resolve_device(spec.device);
+  const auto& backend = find_backend(spec.backend);
+  RankSink sink(control_, request_.losses_file.empty()
+                              ? nullptr
+                              : std::make_unique<LossesFile>(request_.losses_file, rank_));
+  sink.phase("joining");
+  // Reading the data takes about as long as the ranks take to find each other.
+  auto data = std::async(std::launch::async, [&spec] { return load_training_data(spec); });
+  const auto meeting = rendezvous(rendezvous_request(spec, environment));
+  const auto group = std::make_shared<ProcessGroup>(backend, meeting->store(), meeting->rank(),
+                                                    meeting->world_size(), group_options(spec));
+  control_.watch(group, meeting->rank());
+  train(spec, data.get(), group, sink, {&control_.stop_requested(), &control_.step(), meeting->store()});
+  sink.close();
+}
+
+/** libtorch's own log lines ("[W1201 ... socket.cpp]") are not for our users; what matters comes as an Error.
+ */
+void quiet_libtorch() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
+}
+
+}  // namespace
+
+int run_rank(const RankRequest& request) {
+  quiet_libtorch();
+  RankControl control(request.control_fd);
+  RankRun rank(request, control);
+  try {
+    rank.run();
+    return 0;
+  } catch (...) {
+    auto failure = describe_failure(std::current_exception(), control.abort_reason());
+    failure.rank = rank.rank();
+    failure.step = control.step().load();
+    if (control.connected()) {
+      nlohmann::json message = failure;
+      message["type"] = "failure";
+      control.send(message);
+    } else {
+      print_failure(failure);
+    }
+    write_elastic_error(failure);
+    return static_cast<int>(failure.kind) + 1;
+  }
+}
+
+}  // namespace dtorch::engine

@@ -1,0 +1,151 @@
+#include "core/job/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/job/fields.h"
+#include "core/job/scalar.h"
+#include "core/job/suggest.h"
+
+namespace dtorch::job {
+namespace {
+
+std::string join_path(std::string_view section, std::string_view key) {
+  return section.empty() ? std::string(key) : fmt::format("{}.{}", section, key);
+}
+
+/** A key of another section with that very name: 'lr' at the top level is 'optimizer.lr'. */
+std::string_view same_name_elsewhere(std::string_view key) {
+  for (const Field& field : fields()) {
+    const std::size_t dot = field.key.path.find('.');
+    if (dot != std::string_view::npos && field.key.path.substr(dot + 1) == key) return field.key.path;
+    if (field.key.path == key) return field.key.path;
+  }
+  return {};
+}
+
+class Validator {
+ public:
+  explicit Validator(Problems& problems) : problems_(problems) {}
+
+  JobSpec run(const Node& root) {
+    if (root.kind != Node::Kind::map) {
+      problems_.add(root.place,
+                    root.kind == Node::Kind::null
+                        ? std::string("the job spec is empty")
+                        : fmt::format("a job spec is a list of 'key: value' lines, not {}", describe(root)),
+                    "start with: version: 1");
+      return {};
+    }
+    section(root, "");
+    Place top = root.place;
+    top.length = 1;
+    require_keys(root, "", top);
+    check_consistency(spec_, root, given_, problems_);
+    return spec_;
+  }
+
+ private:
+  void section(const Node& node, std::string_view path) {
+    for (const Entry& entry : node.entries) {
+      const Field* field = find_field(join_path(path, entry.key));
+      const bool is_path =
+          entry.key.find('.') != std::string::npos;  // "optimizer.lr: 1" in a file is no path
+      if (field == nullptr || is_path) {
+        unknown_key(entry, path, is_path && field != nullptr);
+      } else if (field->key.type == KeyType::section) {
+        subsection(*field, entry);
+      } else {
+        const std::size_t before = problems_.count();
+        assign(*field, entry.value, spec_, problems_);
+        given_[field->key.path] = problems_.count() == before && !entry.value.broken ? &entry.value : nullptr;
+      }
+    }
+  }
+
+  void subsection(const Field& field, const Entry& entry) {
+    const Node& node = entry.value;
+    if (node.broken) return;
+    // All keys of a section may be commented out.
+    if (node.kind != Node::Kind::map && node.kind != Node::Kind::null) {
+      const auto keys = keys_in(field.key.path);
+      problems_.add(node.place, fmt::format("'{}' must be a section, not {}", field.key.path, describe(node)),
+                    fmt::format("its keys: {}", fmt::join(keys, ", ")));
+      return;
+    }
+    section(node, field.key.path);
+    require_keys(node, field.key.path, entry.place);
+  }
+
+  void require_keys(const Node& node, std::string_view path, const Place& place) {
+    for (const std::string_view name : keys_in(path)) {
+      const Field& field = *find_field(join_path(path, name));
+      const bool section_needed = field.key.type == KeyType::section && needs_something(name);
+      const bool key_needed = field.key.type != KeyType::section && field.key.fallback.empty();
+      if ((section_needed || key_needed) && node.find(name) == nullptr) {
+        problems_.add(place, fmt::format("missing key '{}'", field.key.path),
+                      field.key.range.empty() ? std::string(field.key.doc)
+                                              : fmt::format("values: {}", field.key.range));
+      }
+    }
+  }
+
+  static bool needs_something(std::string_view section) {
+    return std::ranges::any_of(keys_in(section), [&](std::string_view key) {
+      return find_field(join_path(section, key))->key.fallback.empty();
+    });
+  }
+
+  void unknown_key(const Entry& entry, std::string_view path, bool dotted) {
+    const std::string shown_path = shown(join_path(path, entry.key));
+    const auto later = later_keys();
+    if (path.empty() && std::find(later.begin(), later.end(), entry.key) != later.end()) {
+      problems_.add(entry.place, fmt::format("'{}' is not available yet in this version", entry.key),
+                    "remove it");
+      return;
+    }
+    std::string help;
+    std::vector<std::string_view> candidates = keys_in(path);
+    if (path.empty()) candidates.push_back("extends");
+    if (dotted) {
+      const std::size_t dot = entry.key.find('.');
+      help = fmt::format("in a file, nest it: {}: {{{}: ...}}", entry.key.substr(0, dot),
+                         entry.key.substr(dot + 1));
+    } else if (const std::string_view same = same_name_elsewhere(entry.key); !same.empty()) {
+      help = fmt::format("did you mean '{}'?", same);
+    } else if (const std::string_view near = nearest(entry.key, candidates); !near.empty()) {
+      help = fmt::format("did you mean '{}'?", near);
+    } else {
+      help = fmt::format("{}: {}", path.empty() ? "keys here" : fmt::format("keys of '{}'", path),
+                         fmt::join(candidates, ", "));
+    }
+    problems_.add(entry.place, fmt::format("unknown key '{}'", path.empty() ? shown(entry.key) : shown_path),
+                  help);
+  }
+
+  Problems& problems_;
+  JobSpec spec_;
+  Given given_;
+};
+
+}  // namespace
+
+void expand_shorthands(Node& root) {
+  for (Entry& entry : root.entries) {
+    const Field* field = find_field(entry.key);
+    const bool has_type = field != nullptr && find_field(entry.key + ".type") != nullptr;
+    if (!has_type || entry.value.kind != Node::Kind::scalar || entry.value.broken) continue;
+    Node section;
+    section.kind = Node::Kind::map;
+    section.place = entry.value.place;
+    section.entries.push_back({"type", entry.value.place, std::move(entry.value)});
+    entry.value = std::move(section);
+  }
+}
+
+JobSpec validate(const Node& root, Problems& problems) {
+  return Validator(problems).run(root);
+}
+
+}  // namespace dtorch::job

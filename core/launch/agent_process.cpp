@@ -1,0 +1,108 @@
+#include "core/launch/agent_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <thread>
+
+#include "core/base/error.h"
+
+namespace dtorch {
+namespace {
+
+std::vector<std::string> current_environment() {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) result.emplace_back(*entry);
+  return result;
+}
+
+}  // namespace
+
+AgentProcess::AgentProcess(EventLoop& loop, const Settings& settings) : loop_(loop) {
+  auto [ours, theirs] = make_channel_pair();
+  std::array<int, 2> pipe_ends{};
+  if (::pipe2(pipe_ends.data(), O_CLOEXEC) != 0) throw Error(ErrorKind::os_resource, errno_text("pipe", errno));
+  const Fd orders_reader(pipe_ends[0]);
+  orders_ = Fd(pipe_ends[1]);
+  const Fd launcher(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!launcher.valid()) throw Error(ErrorKind::os_resource, errno_text("pidfd_open", errno));
+
+  SpawnRequest request;
+  request.program = settings.executable;
+  request.arguments = {settings.executable,     "__agent",
+                       "--control-fd",          std::to_string(theirs.get()),
+                       "--orders-fd",           std::to_string(orders_reader.get()),
+                       "--launcher-pidfd",      std::to_string(launcher.get()),
+                       "--job",                 settings.tag};
+  if (!settings.scratch.empty()) request.arguments.insert(request.arguments.end(), {"--scratch", settings.scratch});
+  request.environment = current_environment();
+  request.inherit = settings.inherit;
+  request.inherit.insert(request.inherit.end(), {theirs.get(), orders_reader.get(), launcher.get()});
+  request.die_with_parent = false;
+  process_ = spawn(request);
+  channel_.emplace(std::move(ours));
+  loop_.watch(channel_->fd(), [this] { read_channel(); });
+  loop_.watch(process_.pidfd(), [this] { died(); });
+}
+
+AgentProcess::~AgentProcess() { end(); }
+
+void AgentProcess::guard(pid_t group) {
+  const std::string order = fmt::format("+{}\n", group);
+  if (::write(orders_.get(), order.data(), order.size()) < 0) return;  // it has died: the loop will say so
+}
+
+void AgentProcess::release(pid_t group) {
+  const std::string order = fmt::format("-{}\n", group);
+  if (::write(orders_.get(), order.data(), order.size()) < 0) return;
+}
+
+void AgentProcess::request(nlohmann::json message, Answer answer) {
+  const std::int64_t id = next_id_++;
+  message["id"] = id;
+  waiting_[id] = std::move(answer);
+  last_message_ = Clock::now();
+  channel_->send(message);  // if it has gone, its death is seen by the loop
+}
+
+void AgentProcess::read_channel() {
+  for (const auto& message : channel_->read_available()) {
+    last_message_ = Clock::now();
+    const auto found = waiting_.find(message.value("id", std::int64_t{0}));
+    if (found == waiting_.end()) {
+      if (on_message) on_message(message);
+      continue;
+    }
+    const Answer answer = std::move(found->second);
+    waiting_.erase(found);
+    answer(message);
+  }
+  if (channel_->closed()) loop_.forget(channel_->fd());
+}
+
+void AgentProcess::died() {
+  const auto status = process_.try_wait();
+  if (!status) return;
+  loop_.forget(process_.pidfd());
+  loop_.forget(channel_->fd());
+  if (!on_death) return;
+  on_death(status->signal != 0 ? fmt::format("was killed by {}", signal_name(status->signal))
+                               : fmt::format("ended with code {}", status->code));
+}
+
+void AgentProcess::end() {
+  if (process_.pid() <= 0) return;
+  loop_.forget(process_.pidfd());
+  loop_.forget(channel_->fd());
+  process_.signal_group(SIGKILL);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(1));
+  while (!process_.try_wait() && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process_ = ChildProcess();
+}
+
+}  // namespace dtorch

@@ -1,0 +1,126 @@
+#include "core/launch/cleanup.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include "core/launch/output.h"
+
+namespace dtorch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kKillTime(2);
+
+bool carries(const fs::path& process, const std::string& wanted) {
+  std::ifstream file(process / "environ", std::ios::binary);
+  const std::string environment((std::istreambuf_iterator<char>(file)), {});
+  const std::size_t at = environment.find(wanted);
+  if (at == std::string::npos || (at != 0 && environment[at - 1] != '\0')) return false;
+  const char next = at + wanted.size() < environment.size() ? environment[at + wanted.size()] : '\0';
+  return next == '\0' || next == '/';  // '/': a job that a rank of this job started
+}
+
+/** A killed process that its parent has not reaped yet has no environment, so it does not count. */
+bool any_left(const std::set<pid_t>& groups, const std::vector<pid_t>& tagged) {
+  if (!tagged.empty()) return true;
+  for (const pid_t group : groups) {
+    if (::kill(-group, 0) == 0) return true;
+  }
+  return false;
+}
+
+/** The launcher's orders, until it dies (or the helper ends: then false). */
+bool wait_for_death(const WatchdogRequest& request, std::set<pid_t>& groups) {
+  LineSplitter splitter;
+  std::array<char, 4096> chunk{};
+  std::array<pollfd, 3> entries{{{request.launcher_pidfd, POLLIN, 0},
+                                 {request.orders_fd, POLLIN, 0},
+                                 {request.helper_pidfd, POLLIN, 0}}};
+  while (true) {
+    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return true;
+    if (entries[1].revents != 0) {
+      const ssize_t n = ::read(request.orders_fd, chunk.data(), chunk.size());
+      if (n == 0) return true;
+      if (n > 0) {
+        splitter.feed({chunk.data(), static_cast<std::size_t>(n)}, [&](const std::string& line) {
+          pid_t group = 0;
+          std::from_chars(line.data() + 1, line.data() + line.size(), group);
+          if (group > 1 && line.front() == '+') groups.insert(group);
+          if (line.front() == '-') groups.erase(group);
+        });
+      }
+      continue;  // orders come first: what they name must be known when the launcher's death is seen
+    }
+    if (entries[0].revents != 0) return true;
+    if (entries[2].revents != 0) return false;
+  }
+}
+
+}  // namespace
+
+std::string make_job_tag() {
+  std::random_device random;
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const char* outer = std::getenv(kJobTag);
+  return fmt::format("{}{}{}.{}.{:08x}{:08x}", outer != nullptr ? outer : "", outer != nullptr ? "/" : "", host.data(),
+                     ::getpid(), random(), random());
+}
+
+std::vector<pid_t> tagged_processes(const std::string& tag) {
+  const std::string wanted = std::string(kJobTag) + "=" + tag;
+  const pid_t self = ::getpid();
+  const uid_t user = ::geteuid();
+  std::vector<pid_t> found;
+  std::error_code error;
+  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    pid_t pid = 0;
+    const auto [rest, problem] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (problem != std::errc() || rest != name.data() + name.size() || pid == self) continue;
+    struct stat info {};
+    if (::stat(it->path().c_str(), &info) != 0 || (user != 0 && info.st_uid != user)) continue;
+    if (carries(it->path(), wanted)) found.push_back(pid);
+  }
+  return found;
+}
+
+void kill_job(const std::set<pid_t>& groups, const std::string& tag, Deadline deadline) {
+  auto pause = std::chrono::milliseconds(2);
+  // Twice, because a process in the middle of exec shows no environment.
+  for (int clean = 0; clean < 2;) {
+    for (const pid_t group : groups) ::kill(-group, SIGKILL);
+    const auto tagged = tagged_processes(tag);
+    for (const pid_t pid : tagged) ::kill(pid, SIGKILL);
+    if (deadline.expired()) return;
+    clean = any_left(groups, tagged) ? 0 : clean + 1;
+    if (clean == 2) return;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(50));
+  }
+}
+
+void run_watchdog(const WatchdogRequest& request) {
+  std::set<pid_t> groups;
+  if (!wait_for_death(request, groups)) return;
+  if (request.helper > 0) ::kill(request.helper, SIGKILL);
+  kill_job(groups, request.tag, Deadline::after(kKillTime));
+  std::error_code ignored;
+  if (!request.scratch.empty()) fs::remove_all(request.scratch, ignored);
+}
+
+}  // namespace dtorch

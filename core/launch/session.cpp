@@ -1,0 +1,99 @@
+#include "core/base/host.h"
+#include "core/launch/session.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "core/launch/cleanup.h"
+
+namespace dtorch {
+
+ScratchFolder::ScratchFolder() {
+  const char* folder = std::getenv("TMPDIR");
+  path_ = std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/dtorch.XXXXXX";
+  if (::mkdtemp(path_.data()) == nullptr) {
+    throw Error(ErrorKind::cannot_create, errno_text(fmt::format("cannot make a folder {}", path_), errno),
+                "set TMPDIR to a folder that can be written");
+  }
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Session::Session(const Settings& settings, JobObserver& observer)
+    : settings_(settings), observer_(observer), tag_(make_job_tag()) {
+  begin_attempt();
+}
+
+void Session::begin_attempt() {
+  supervisor_.reset();
+  supervisor_ = std::make_unique<Supervisor>(
+      loop_, signals_, observer_, SupervisorSettings{host_name(), tag_, settings_.control, settings_.grace});
+  if (agent_) supervisor_->use_agent(*agent_);
+}
+
+void Session::start_agent() {
+  AgentProcess::Settings agent{settings_.executable, tag_, settings_.scratch, {}};
+  if (listener_.socket.valid()) agent.inherit.push_back(listener_.socket.get());
+  agent_ = std::make_unique<AgentProcess>(loop_, agent);
+  supervisor_->use_agent(*agent_);
+}
+
+void Session::serve_store() {
+  if (!listener_.socket.valid()) return;
+  agent_->request({{"type", "serve"}, {"fd", listener_.socket.get()}}, [this](const nlohmann::json& answer) {
+    if (answer.value("type", "") == "failure") supervisor_->fail(answer.get<Failure>());
+  });
+  // Only the agent holds it now: if the agent dies, connections are refused instead of left hanging.
+  listener_.socket.reset();
+}
+
+bool Session::store_wanted() const {
+  pollfd entry{listener_.socket.get(), POLLIN, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+void Session::pump(Deadline deadline) {
+  supervisor_->pump(deadline);
+  if (supervisor_->cause() || supervisor_->stop_signal() != 0) throw JobEnded();
+}
+
+nlohmann::json Session::call(const nlohmann::json& request, std::chrono::milliseconds limit, const std::string& what) {
+  auto answer = std::make_shared<std::optional<nlohmann::json>>();
+  agent_->request(request, [answer](const nlohmann::json& message) { *answer = message; });
+  while (!*answer) {
+    const auto silence = Clock::now() - agent_->last_message();
+    if (silence > limit) {
+      throw Error(ErrorKind::timeout, fmt::format("{} said nothing for {} s", what, std::chrono::duration<double>(limit).count()));
+    }
+    pump(Deadline::after(limit));
+  }
+  if ((*answer)->value("type", "") == "failure") throw error_of((*answer)->get<Failure>());
+  return **answer;
+}
+
+void make_log_folder(const std::string& folder) {
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error) throw Error(ErrorKind::cannot_create, fmt::format("cannot make the folder {}: {}", folder, error.message()));
+}
+
+Error error_of(const Failure& failure) { return Error(failure.kind, failure.message, failure.help); }
+
+Failure failure_of(const Error& error) {
+  Failure failure;
+  failure.kind = error.kind();
+  failure.message = error.what();
+  failure.help = error.help();
+  failure.host = host_name();
+  return failure;
+}
+
+}  // namespace dtorch

@@ -1,0 +1,87 @@
+// What `run` and `launch` share: a job's tag, its scratch folder, its agent, and calls of the agent that keep watching.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/launch/agent_process.h"
+#include "core/launch/event_loop.h"
+#include "core/launch/listen.h"
+#include "core/launch/signals.h"
+#include "core/launch/supervisor.h"
+
+namespace dtorch {
+
+/** Thrown inside run_job and launch_program when the supervisor has found a first cause or was asked to stop. */
+struct JobEnded {};
+
+/** A folder in $TMPDIR or /tmp that is removed with its contents. */
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/** A node's part of a job: everything with a lifetime, in the order in which it must go. */
+class Session {
+ public:
+  struct Settings {
+    std::string executable;
+    std::string scratch;      ///< the agent's, see AgentProcess
+    bool control = true;
+    std::chrono::milliseconds grace{5'000};
+  };
+  Session(const Settings& settings, JobObserver& observer);
+
+  /** Binds the store's socket. Call before start_agent. */
+  void listen(const Endpoint& endpoint) { listener_ = listen_on(endpoint); }
+  int store_port() const { return listener_.port; }
+  void start_agent();
+  /** Has the agent serve the store on the socket that listen() bound; does not wait for it. */
+  void serve_store();
+  /** Whether serve_store() was called, or is not needed. */
+  bool serving() const { return !listener_.socket.valid(); }
+  /** Whether a connection waits on the store's socket. */
+  bool store_wanted() const;
+  /** A new supervisor, for a first or a further attempt. */
+  void begin_attempt();
+
+  /**
+   * Asks the agent and pumps until it answers. Throws JobEnded when the job ends meanwhile, the Error of a failure answer,
+   * Error(timeout) naming `what` after `limit` without a word from the agent.
+   */
+  nlohmann::json call(const nlohmann::json& request, std::chrono::milliseconds limit, const std::string& what);
+  /** Pumps once. Throws JobEnded when the job ends. */
+  void pump(Deadline deadline);
+
+  Supervisor& supervisor() { return *supervisor_; }
+  AgentProcess& agent() { return *agent_; }
+  const std::string& tag() const { return tag_; }
+  const Settings& settings() const { return settings_; }
+
+ private:
+  Settings settings_;
+  JobObserver& observer_;
+  std::string tag_;
+  SignalWatch signals_;
+  EventLoop loop_;
+  Listener listener_;
+  std::unique_ptr<AgentProcess> agent_;
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+/** Makes the folder and its parents; nothing for an empty name. Throws Error(cannot_create). */
+void make_log_folder(const std::string& folder);
+/** The Error that a failure answer or message stands for. */
+Error error_of(const Failure& failure);
+/** The Failure that reports an Error of the launcher itself. */
+Failure failure_of(const Error& error);
+
+}  // namespace dtorch

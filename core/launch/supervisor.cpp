@@ -1,0 +1,357 @@
+#include "core/launch/supervisor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "core/launch/cleanup.h"
+#include "core/launch/explain.h"
+
+namespace dtorch {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How ending goes on, counted from the moment the ranks are told to abort.
+constexpr milliseconds kUntilTerminate(150);
+constexpr milliseconds kUntilKill(350);
+/** Programs that have no control channel are told by SIGTERM alone. */
+constexpr milliseconds kProgramUntilKill(500);
+/** How long ranks may take to answer "dump" before they are told to abort. */
+constexpr milliseconds kDumpTime(200);
+constexpr milliseconds kTick(100);
+/** What a rank left running behind may take to end by itself after a job that went well. */
+constexpr milliseconds kLingering(200);
+constexpr milliseconds kReapTime(2'000);
+
+/** Takes a due time out. */
+bool due(std::optional<Clock::time_point>& at) {
+  if (!at || Clock::now() < *at) return false;
+  at.reset();
+  return true;
+}
+
+}  // namespace
+
+struct Supervisor::Rank {
+  RankStart start;
+  ChildProcess process;
+  std::optional<Channel> channel;
+  std::unique_ptr<RankOutput> output;
+  std::optional<Failure> reported;
+  std::int64_t step = -1;
+};
+
+Supervisor::Supervisor(EventLoop& loop, SignalWatch& signals, JobObserver& observer, SupervisorSettings settings)
+    : loop_(loop), signals_(signals), observer_(observer), settings_(std::move(settings)), next_tick_(Clock::now()) {
+  loop_.watch(signals_.fd(), [this] { on_signal(); });
+}
+
+Supervisor::~Supervisor() {
+  loop_.forget(signals_.fd());
+  finish();
+}
+
+void Supervisor::use_agent(AgentProcess& agent) {
+  agent_ = &agent;
+  agent.on_message = [this](const nlohmann::json& message) {
+    if (message.value("type", "") == "log") observer_.log(-1, message.value("level", "info"), message.value("text", ""));
+  };
+  agent.on_death = [this](const std::string& how) {
+    Failure failure;
+    failure.kind = ErrorKind::lost;
+    failure.host = settings_.host;
+    failure.message = fmt::format("the job's helper process (pid {}) on {} {}", agent_->pid(), settings_.host, how);
+    fail(failure);
+  };
+}
+
+void Supervisor::start(RankStart start) {
+  auto rank = std::make_unique<Rank>();
+  Rank& entry = *rank;
+  const int number = start.rank;
+  entry.output = std::make_unique<RankOutput>(start.log_file, [this, number](bool is_stderr, const std::string& line) {
+    observer_.output(number, is_stderr, line);
+  });
+  start.process.stdout_fd = entry.output->stdout_writer();
+  start.process.stderr_fd = entry.output->stderr_writer();
+  Fd theirs;
+  if (settings_.control) {
+    auto ends = make_channel_pair();
+    entry.channel.emplace(std::move(ends.first));
+    theirs = std::move(ends.second);
+    start.process.arguments.insert(start.process.arguments.end(), {start.control_option, std::to_string(theirs.get())});
+    start.process.inherit.push_back(theirs.get());
+  }
+  entry.process = spawn(start.process);
+  entry.output->close_writers();
+  entry.start = std::move(start);
+  if (agent_ != nullptr) agent_->guard(entry.process.pid());
+  loop_.watch(entry.process.pidfd(), [this, &entry] { on_exit(entry); });
+  for (const bool is_stderr : {false, true}) {
+    loop_.watch(entry.output->reader(is_stderr), [this, &entry, is_stderr] { on_output(entry, is_stderr); });
+  }
+  if (entry.channel) loop_.watch(entry.channel->fd(), [this, &entry] { on_channel(entry); });
+  ranks_[number] = std::move(rank);
+}
+
+void Supervisor::tell_all(const nlohmann::json& message) {
+  for (const auto& [number, rank] : ranks_) {
+    if (rank->channel && rank->process.running()) rank->channel->send(message);
+  }
+}
+
+void Supervisor::fail(const Failure& failure) { add_failure(failure, Evidence::reported); }
+
+void Supervisor::pump(Deadline deadline) {
+  settle();
+  escalate();
+  loop_.wait(Deadline(next_event(deadline)));
+  settle();
+  escalate();
+  if (Clock::now() >= next_tick_) {
+    observer_.tick();
+    next_tick_ = Clock::now() + kTick;
+  }
+}
+
+bool Supervisor::all_ended() const {
+  return std::none_of(ranks_.begin(), ranks_.end(), [](const auto& entry) { return entry.second->process.running(); });
+}
+
+Clock::time_point Supervisor::next_event(Deadline deadline) const {
+  Clock::time_point next = std::min(deadline.at(), next_tick_);
+  for (const auto& at : {stop_by_, abort_at_, terminate_at_, kill_at_}) {
+    if (at) next = std::min(next, *at);
+  }
+  if (!cause_ && !evidence_.empty()) next = std::min(next, evidence_.due());
+  return next;
+}
+
+void Supervisor::on_signal() {
+  for (const int number : signals_.take()) {
+    if (stop_signal_ == 0) {
+      stop_signal_ = number;
+      observer_.log(-1, "info", fmt::format("{}: stopping; once more kills the job", signal_name(number)));
+      if (settings_.control) {
+        tell_all({{"type", "stop"}});
+      } else {
+        signal_running(number);
+      }
+      stop_by_ = Clock::now() + settings_.grace;
+    } else {
+      if (!cause_) cause_ = interrupted_failure(stop_signal_, settings_.host, "killed on request");
+      ending_ = true;
+      kill_at_ = Clock::now();
+    }
+  }
+}
+
+void Supervisor::on_output(Rank& rank, bool is_stderr) {
+  const int fd = rank.output->reader(is_stderr);
+  if (!rank.output->read_available(is_stderr)) loop_.forget(fd);
+}
+
+void Supervisor::on_channel(Rank& rank) {
+  try {
+    for (const auto& message : rank.channel->read_available()) on_message(rank, message);
+  } catch (const std::exception& error) {  // a line that is no message, or a field of the wrong type
+    loop_.forget(rank.channel->fd());
+    Failure failure;
+    failure.kind = ErrorKind::training;
+    failure.rank = rank.start.rank;
+    failure.host = settings_.host;
+    failure.message = fmt::format("rank {} sent a control message that cannot be read: {}", rank.start.rank, error.what());
+    add_failure(failure, Evidence::reported);
+    return;
+  }
+  if (rank.channel->closed()) loop_.forget(rank.channel->fd());
+}
+
+void Supervisor::on_message(Rank& rank, const nlohmann::json& message) {
+  const std::string type = message.value("type", "");
+  const int number = rank.start.rank;
+  if (type == "step") {
+    const auto record = message.get<StepRecord>();
+    rank.step = record.step;
+    observer_.step(record);
+  } else if (type == "epoch") {
+    observer_.epoch(message.get<EpochRecord>());
+  } else if (type == "eval") {
+    observer_.eval(message.get<EvalRecord>());
+  } else if (type == "result") {
+    got_result_ = true;
+    observer_.result(message.get<ResultRecord>());
+  } else if (type == "log") {
+    observer_.log(number, message.value("level", "info"), message.value("text", ""));
+  } else if (type == "phase") {
+    observer_.phase(number, message.value("phase", ""));
+  } else if (type == "ring") {
+    for (const auto& line : dump_lines(message)) observer_.log(number, "info", line);
+  } else if (type == "failure") {
+    auto failure = message.get<Failure>();
+    if (failure.rank < 0) failure.rank = number;
+    if (failure.host.empty()) failure.host = settings_.host;
+    if (failure.step < 0) failure.step = rank.step;
+    rank.reported = failure;
+    Evidence evidence = Evidence::reported;
+    // A lost peer is seldom the first thing that went wrong, whether the rank knows it or not.
+    if (failure.kind == ErrorKind::timeout || failure.kind == ErrorKind::lost) evidence = Evidence::timed_out;
+    if (failure.consequence) evidence = Evidence::consequence;
+    add_failure(failure, evidence);
+  }
+}
+
+void Supervisor::on_exit(Rank& rank) {
+  const auto status = rank.process.try_wait();
+  if (!status) return;
+  loop_.forget(rank.process.pidfd());
+  for (const bool is_stderr : {false, true}) {
+    if (rank.output->reader(is_stderr) >= 0) on_output(rank, is_stderr);
+  }
+  if (rank.channel && !rank.channel->closed()) on_channel(rank);  // its last words
+  if (status->shell_code() != 0 && !rank.reported) explain_exit(rank, *status);
+}
+
+void Supervisor::explain_exit(Rank& rank, const ExitStatus& status) {
+  Failure failure;
+  failure.kind = ErrorKind::lost;
+  failure.rank = rank.start.rank;
+  failure.host = settings_.host;
+  failure.step = rank.step;
+  failure.signal = status.signal;
+  if (status.signal == 0) failure.exit_code = status.code;
+  const std::string oom = status.signal == SIGKILL ? oom_.verdict(rank.process.pid()) : "";
+  failure.message = exit_message(rank.start.rank, settings_.host, rank.process.pid(), status) + oom;
+  if (!oom.empty()) failure.help = "give the job more memory, or make batches or the model smaller";
+  const std::string reason = read_error_file(rank.start.error_file);
+  if (!reason.empty()) failure.message += ": " + reason;
+  rank.reported = failure;
+  add_failure(failure, status.signal != 0 ? Evidence::killed : Evidence::exited);
+}
+
+void Supervisor::add_failure(const Failure& failure, Evidence evidence) {
+  // What ranks say once they have been asked to stop is no failure of the job.
+  if (stop_signal_ != 0) return;
+  evidence_.add(failure, evidence, Clock::now());
+}
+
+void Supervisor::settle() {
+  if (cause_ || evidence_.empty() || Clock::now() < evidence_.due()) return;
+  cause_ = evidence_.failure();
+  if (cause_->kind == ErrorKind::timeout) note_stopped_ranks(*cause_);
+  program_code_ = ExitStatus{std::max(cause_->exit_code, 0), cause_->signal}.shell_code();
+  begin_ending();
+}
+
+void Supervisor::begin_ending() {
+  if (std::exchange(ending_, true)) return;
+  const auto now = Clock::now();
+  stop_by_.reset();
+  if (!settings_.control) {
+    terminate_at_ = now;
+    kill_at_ = now + kProgramUntilKill;
+    return;
+  }
+  abort_at_ = now;
+  if (cause_->kind == ErrorKind::timeout) {
+    tell_all({{"type", "dump"}});
+    abort_at_ = now + kDumpTime;
+  }
+  terminate_at_ = *abort_at_ + kUntilTerminate;
+  kill_at_ = *abort_at_ + kUntilKill;
+}
+
+void Supervisor::escalate() {
+  if (due(stop_by_) && !all_ended()) {
+    const auto seconds = std::chrono::duration<double>(settings_.grace).count();
+    cause_ = interrupted_failure(stop_signal_, settings_.host, fmt::format("ranks that did not stop in {} s were killed", seconds));
+    begin_ending();
+  }
+  if (due(abort_at_)) tell_all({{"type", "abort"}, {"reason", cause_->message}});
+  if (due(terminate_at_)) signal_running(SIGTERM);
+  if (due(kill_at_)) {
+    for (const auto& [number, rank] : ranks_) rank->process.signal_group(SIGKILL);
+  }
+}
+
+void Supervisor::signal_running(int number) {
+  for (const auto& [rank_number, rank] : ranks_) {
+    if (rank->process.running()) rank->process.signal_group(number);
+  }
+}
+
+void Supervisor::note_stopped_ranks(Failure& failure) const {
+  for (const auto& [number, rank] : ranks_) {
+    if (!rank->process.running() || !is_stopped(rank->process.pid())) continue;
+    failure.message += fmt::format("; rank {} (pid {}) is stopped by a signal", number, rank->process.pid());
+    if (std::find(failure.missing_ranks.begin(), failure.missing_ranks.end(), number) == failure.missing_ranks.end()) {
+      failure.missing_ranks.push_back(number);
+    }
+    failure.help = fmt::format("continue it with kill -CONT {}, or find out who stopped it", rank->process.pid());
+  }
+}
+
+JobOutcome Supervisor::finish() {
+  JobOutcome outcome;
+  if (ranks_.empty() && !cause_ && evidence_.empty() && stop_signal_ == 0) return outcome;
+  const bool well = all_ended() && !cause_;
+  const auto group_left = [&] {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& entry) { return entry.second->process.group_exists(); });
+  };
+  const Deadline patience = Deadline::after(well ? kLingering : milliseconds(0));
+  while (group_left() && !patience.expired()) std::this_thread::sleep_for(milliseconds(5));
+
+  for (const auto& [number, rank] : ranks_) rank->process.signal_group(SIGKILL);
+  const Deadline reaped = Deadline::after(kReapTime);
+  std::set<pid_t> groups;
+  for (const auto& [number, rank] : ranks_) {
+    while (!rank->process.try_wait() && !reaped.expired()) std::this_thread::sleep_for(milliseconds(1));
+    groups.insert(rank->process.pid());
+    loop_.forget(rank->process.pidfd());
+    if (rank->channel) loop_.forget(rank->channel->fd());
+    for (const bool is_stderr : {false, true}) loop_.forget(rank->output->reader(is_stderr));
+  }
+  kill_job(groups, settings_.tag, reaped);
+  for (const auto& [number, rank] : ranks_) {
+    rank->output->finish();
+    if (agent_ != nullptr) agent_->release(rank->process.pid());
+  }
+  conclude(outcome);
+  ranks_.clear();
+  return outcome;
+}
+
+void Supervisor::conclude(JobOutcome& outcome) const {
+  outcome.failure = cause_;
+  outcome.program_code = program_code_;
+  if (!cause_ && !evidence_.empty()) outcome.failure = evidence_.failure();
+  if (cause_ && stop_signal_ == 0) {  // survivors may have told since then in which collective they waited
+    const Failure later = evidence_.failure();
+    if (outcome.failure->collective.empty()) outcome.failure->collective = later.collective;
+    outcome.failure->step = std::max(outcome.failure->step, later.step);
+  }
+  if (stop_signal_ != 0 && !got_result_) {
+    if (!cause_) outcome.failure = interrupted_failure(stop_signal_, settings_.host, "all ranks have stopped");
+    outcome.program_code = 128 + stop_signal_;
+    for (const auto& [number, rank] : ranks_) {
+      if (rank->reported && rank->reported->kind == ErrorKind::stopped) outcome.failure = rank->reported;
+      outcome.failure->step = std::max(outcome.failure->step, rank->step);
+    }
+  } else if (stop_signal_ != 0) {
+    outcome.failure.reset();
+  }
+  if (!outcome.failure || stop_signal_ != 0) return;
+  const auto found = ranks_.find(outcome.failure->rank);
+  if (found != ranks_.end()) outcome.tail = found->second->output->tail();
+}
+
+}  // namespace dtorch

@@ -1,0 +1,107 @@
+// Watches the local ranks of a job and ends them all on the first failure or on request.
+#pragma once
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/channel.h"
+#include "core/launch/agent_process.h"
+#include "core/launch/event_loop.h"
+#include "core/launch/first_cause.h"
+#include "core/launch/launcher.h"
+#include "core/launch/oom.h"
+#include "core/launch/output.h"
+#include "core/launch/signals.h"
+#include "core/launch/spawn.h"
+
+namespace dtorch {
+
+struct SupervisorSettings {
+  std::string host;                        ///< named in reports
+  std::string tag;                         ///< the job's, see cleanup.h
+  bool control = true;                     ///< ranks have a control channel (run); false: any program (launch)
+  std::chrono::milliseconds grace{5'000};  ///< from a stop request until ranks are ended
+};
+
+/** One rank to start. The supervisor adds the pipes and the control channel. */
+struct RankStart {
+  int rank = 0;
+  int local_rank = 0;
+  SpawnRequest process;
+  std::string control_option;  ///< with a control channel: argument that precedes its descriptor's number
+  std::string log_file;        ///< empty: none
+  std::string error_file;      ///< TORCHELASTIC_ERROR_FILE, read when the rank fails; empty: none
+};
+
+/**
+ * The ranks of this node. Everything happens inside pump(): it waits, reads, finds the first cause and escalates (abort,
+ * SIGTERM, SIGKILL), so that all ranks have ended 0.7 s after the first failure at the latest. One thread.
+ */
+class Supervisor {
+ public:
+  Supervisor(EventLoop& loop, SignalWatch& signals, JobObserver& observer, SupervisorSettings settings);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /** Ranks are guarded by this agent, whose log and death are the job's. It must outlive the supervisor. */
+  void use_agent(AgentProcess& agent);
+  /** Starts a rank. Throws like spawn() and RankOutput. */
+  void start(RankStart rank);
+  /** A message to every rank that still runs. */
+  void tell_all(const nlohmann::json& message);
+  /** Ends the job for a reason that no local rank gave (another node, the set-up). The first reason is kept. */
+  void fail(const Failure& failure);
+
+  /** Waits for events until the deadline, at most about 100 ms, and handles them. */
+  void pump(Deadline deadline);
+  /** The first cause, once it is settled; a stop request counts when ranks are told to end because of it. */
+  const std::optional<Failure>& cause() const { return cause_; }
+  /** The signal that asked the job to stop, or 0. */
+  int stop_signal() const { return stop_signal_; }
+  bool all_ended() const;
+  /** Ends whatever is left, reads the last output, and says how it went. */
+  JobOutcome finish();
+
+ private:
+  struct Rank;
+
+  void on_signal();
+  void on_exit(Rank& rank);
+  void on_channel(Rank& rank);
+  void on_output(Rank& rank, bool is_stderr);
+  void on_message(Rank& rank, const nlohmann::json& message);
+  void explain_exit(Rank& rank, const ExitStatus& status);
+  void add_failure(const Failure& failure, Evidence evidence);
+  void settle();
+  void begin_ending();
+  void escalate();
+  void signal_running(int number);
+  void note_stopped_ranks(Failure& failure) const;
+  void conclude(JobOutcome& outcome) const;
+  Clock::time_point next_event(Deadline deadline) const;
+
+  EventLoop& loop_;
+  SignalWatch& signals_;
+  JobObserver& observer_;
+  SupervisorSettings settings_;
+  AgentProcess* agent_ = nullptr;
+  OomWatch oom_;
+  std::map<int, std::unique_ptr<Rank>> ranks_;
+  FirstCause evidence_;
+  std::optional<Failure> cause_;
+  int program_code_ = 0;
+  int stop_signal_ = 0;
+  bool got_result_ = false;
+  bool ending_ = false;
+  Clock::time_point next_tick_;
+  // When each step of ending is due; nothing: done, or not begun.
+  std::optional<Clock::time_point> stop_by_, abort_at_, terminate_at_, kill_at_;
+};
+
+
+}  // namespace dtorch
