@@ -137,6 +137,8 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 
     def serve_slow(self, name, seen):
         """The rest in twenty pieces over about three seconds."""
+        if name != BIG:
+            return self.serve_good(name, seen)
         body = self.body_from_start()
         for i in range(20):
             self.wfile.write(body[len(body) * i // 20:len(body) * (i + 1) // 20])
@@ -144,7 +146,9 @@ class Mirror(http.server.BaseHTTPRequestHandler):
             time.sleep(0.15)
 
     def serve_stalls(self, name, seen):
-        self.wfile.write(self.body_from_start()[:1000])
+        if name != BIG:
+            return self.serve_good(name, seen)
+        self.wfile.write(self.body_from_start()[:1000 if self.start == 0 else 0])
         self.wfile.flush()
         Mirror.release.wait(30)
         self.close_connection = True
@@ -286,7 +290,7 @@ class DownloadTest(unittest.TestCase):
     def test_says_what_was_the_matter_with_each_mirror(self):
         result = self.probe("none", "empty", "loop", "tofile")
         self.assertEqual(result["kind"], "lost")
-        for reason in [f"none/{BIG}.gz: HTTP status 404", f"empty/{BIG}.gz: an empty file", "redirects", "file"]:
+        for reason in [f"none/{BIG}.gz: HTTP status 404", f"empty/{BIG}.gz: an empty file", f"loop/{BIG}.gz: Maximum (5) redirects", f"tofile/{BIG}.gz: Protocol"]:
             self.assertIn(reason, result["message"])
         self.assert_nothing_left()
 
@@ -296,14 +300,15 @@ class DownloadTest(unittest.TestCase):
     def test_refuses_more_than_the_file_can_be(self):
         result = self.probe("announced", "endless")
         self.assertEqual(result["kind"], "lost")
-        self.assertIn("1000000000000 bytes, more than the expected", result["message"])
+        self.assertIn(f"announced/{BIG}.gz: more than the expected", result["message"])
         self.assertIn(f"endless/{BIG}.gz: more than the expected", result["message"])
 
     def test_leaves_a_mirror_that_stalls(self):
         began = time.monotonic()
         self.assert_whole(self.probe("stalls", "good", stall_ms=1000))
         self.assertLess(time.monotonic() - began, 60)
-        self.assertIn("bytes=1000-", self.ranges("good") + self.ranges("stalls"))
+        self.assertEqual(self.ranges("stalls"), [None, "bytes=1000-"])
+        self.assertEqual(self.ranges("good"), ["bytes=1000-"])
 
     def test_two_processes_at_once_download_once(self):
         first = self.start("slow")

@@ -35,6 +35,7 @@ class DatasetTest : public ::testing::Test {
     catalog_ = {known("tiny", {1, 0, 2}, folder_ / "system-tiny"),
                 known("other", {2, 2, 1}, folder_ / "system-other")};
     ::setenv("DTORCH_DATA", (folder_ / "nowhere").c_str(), 1);
+    ::setenv("no_proxy", "*", 1);
     set_log_sink([this](LogLevel, std::string_view line) { log_ += std::string(line) + "\n"; });
   }
   ~DatasetTest() override {
