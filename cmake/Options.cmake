@@ -21,6 +21,7 @@ set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")   # -O3 adds a quarter to the build and gains nothing measurable
 
 find_program(DTORCH_CCACHE ccache)
 if(DTORCH_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -19,7 +19,7 @@ endfunction()
 if(NOT DTORCH_LIGHT_ONLY)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch.cpp CONTENT "")
   add_library(dtorch_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
-  target_precompile_headers(dtorch_pch PRIVATE <torch/torch.h> <torch/csrc/distributed/c10d/PrefixStore.hpp>
+  target_precompile_headers(dtorch_pch PRIVATE <torch/types.h> <torch/csrc/distributed/c10d/PrefixStore.hpp>
       <torch/csrc/distributed/c10d/Store.hpp> <torch/csrc/distributed/c10d/TCPStore.hpp> <fmt/format.h>
       <nlohmann/json.hpp>)
   dtorch_torch_settings(dtorch_pch)

@@ -1,7 +1,7 @@
 #include "core/engine/preflight.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <nlohmann/json.hpp>
 

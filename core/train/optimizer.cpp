@@ -1,7 +1,7 @@
 #include "core/train/optimizer.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/optim/sgd.h>
 
 #include "core/base/error.h"
 

@@ -1,7 +1,7 @@
 #include "core/train/trainer.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,8 @@
 // Models whose gradients are known to the last bit; ddp_golden.py has the same ones.
 #pragma once
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
 
 #include <map>
 #include <string>

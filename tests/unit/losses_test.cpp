@@ -1,7 +1,8 @@
 // What a rank writes and reports. Right values of hex_float: Python's float.hex().
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cstdlib>
 #include <filesystem>
