@@ -142,7 +142,7 @@ TEST(BoardTest, TellsWhoIsOnTheWay) {
   board.phase(2, "joining");
   EXPECT_EQ(board.plain_line(), "2 joining of 3 ranks");
   const std::string text = joined(board.render({80, 24}, false));
-  EXPECT_THAT(text, AllOf(HasSubstr("   0      joining"), HasSubstr("   2      joining"),
+  EXPECT_THAT(text, AllOf(HasSubstr("   0       joining"), HasSubstr("   2       joining"),
                           HasSubstr("2 joining of 3 ranks")));
 }
 
