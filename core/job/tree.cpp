@@ -112,10 +112,15 @@ class Builder : public YAML::EventHandler {
     std::size_t i = node.place.offset;
     const char quote = i < text.size() ? text[i] : ' ';
     if (node.broken || !node.quoted || (quote != '\'' && quote != '"')) return;
-    for (++i; i < text.size() && text[i] != quote; ++i) {
-      if (quote == '"' && text[i] == '\\') ++i;
+    for (++i; i < text.size(); ++i) {
+      const bool escape =
+          (quote == '"' && text[i] == '\\') || (quote == '\'' && text.compare(i, 2, "''") == 0);
+      if (escape) {
+        ++i;
+      } else if (text[i] == quote) {
+        return;
+      }
     }
-    if (i < text.size()) return;
     problems_.add({&source_, node.place.offset, 1},
                   fmt::format("not valid YAML: a quote ({}) without its end", quote),
                   "close it on the same line");

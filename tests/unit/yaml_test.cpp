@@ -85,7 +85,8 @@ TEST(YamlTest, RefusesWhatASpecMayNotUse) {
 TEST(YamlTest, SaysWhereTheSyntaxBreaks) {
   EXPECT_THAT(problems(kMinimal + "optimizer: {lr: 0.1\nepochs: 3\n"),
               ElementsAre(HasSubstr("not valid YAML")));
-  for (const char* text : {"name: 'open\n", "name: 'open", "name: \"open\\\"\n", "name: \"open\n\n"}) {
+  for (const char* text :
+       {"name: 'open\n", "name: 'open", "name: 'it''s\n", "name: \"open\\\"\n", "name: \"open\n\n"}) {
     EXPECT_THAT(problems(kMinimal + text), ElementsAre(HasSubstr("not valid YAML"))) << text;
   }
   for (const char* text : {"name: 'it''s'\n", "name: \"a\\\"b\"\n", "name: ''''\n"}) {
