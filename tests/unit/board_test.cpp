@@ -84,8 +84,12 @@ TEST(BoardTest, FitsEveryWindow) {
           const auto lines = board.render({columns, rows}, colour);
           ASSERT_LE(static_cast<int>(lines.size()), rows);
           for (const std::string& line : lines) ASSERT_LE(report::text_width(plain(line)), columns) << line;
-          if (rows > 0 && columns > 0) ASSERT_FALSE(lines.empty());
-          if (rows == 1 && columns >= 30 && ranks > 0) ASSERT_THAT(lines[0], HasSubstr("epoch 2/5"));
+          if (rows > 0 && columns > 0) {
+            ASSERT_FALSE(lines.empty());
+          }
+          if (rows == 1 && columns >= 30 && ranks > 0) {
+            ASSERT_THAT(lines[0], HasSubstr("epoch 2/5"));
+          }
         }
       }
     }
