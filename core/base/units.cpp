@@ -42,7 +42,7 @@ std::optional<std::int64_t> scaled(std::string_view number, std::int64_t factor)
   std::string_view fraction = dot == std::string_view::npos ? std::string_view{} : number.substr(dot + 1);
   if (whole.empty() || (dot != std::string_view::npos && fraction.empty())) return std::nullopt;
   while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
-  if (whole.size() > 18 || fraction.size() > 18) return std::nullopt;
+  if (whole.size() > 19 || fraction.size() > 18) return std::nullopt;
   __extension__ using Wide = __int128;
   Wide digits = 0;
   Wide denominator = 1;
@@ -113,11 +113,12 @@ std::string human_duration(double seconds) {
   const auto whole = std::llround(seconds);
   if (whole < 3600) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
   if (whole < 86'400) return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
+  if (whole >= 1000 * 86'400) return fmt::format("{} d", whole / 86'400);
   return fmt::format("{}d {:02}h", whole / 86'400, whole / 3600 % 24);
 }
 
 std::string human_size(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 5> kNames{"KiB", "MiB", "GiB", "TiB", "PiB"};
+  constexpr std::array<std::string_view, 6> kNames{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;
   std::size_t unit = 0;
@@ -125,7 +126,6 @@ std::string human_size(std::uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  if (value >= 1e5) return "> 97 EiB";
   return fmt::format("{} {}", value < 9.95 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value),
                      kNames[unit]);
 }

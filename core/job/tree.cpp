@@ -59,6 +59,7 @@ class Builder : public YAML::EventHandler {
     node.text = value;
     node.place.length = static_cast<int>(count_characters(value)) + (node.quoted ? 2 : 0);
     check_properties(node, tag, anchor);
+    check_closed(node);
     const bool is_key =
         !stack_.empty() && stack_.back().node.kind == Node::Kind::map && !stack_.back().has_key;
     if (!is_key && !node.broken) expand(node);
@@ -103,6 +104,27 @@ class Builder : public YAML::EventHandler {
                     "remove the tag: the key's type is known");
       node.broken = true;
     }
+  }
+
+  /** yaml-cpp takes the end of the file for the end of a quote if a line break precedes it. */
+  void check_closed(Node& node) {
+    const std::string& text = source_.text();
+    std::size_t i = node.place.offset;
+    const char quote = i < text.size() ? text[i] : ' ';
+    if (node.broken || !node.quoted || (quote != '\'' && quote != '"')) return;
+    for (++i; i < text.size(); ++i) {
+      const bool escape =
+          (quote == '"' && text[i] == '\\') || (quote == '\'' && text.compare(i, 2, "''") == 0);
+      if (escape) {
+        ++i;
+      } else if (text[i] == quote) {
+        return;
+      }
+    }
+    problems_.add({&source_, node.place.offset, 1},
+                  fmt::format("not valid YAML: a quote ({}) without its end", quote),
+                  "close it on the same line");
+    node.broken = true;
   }
 
   void expand(Node& node) {

@@ -16,9 +16,10 @@ using namespace report;
 namespace {
 
 constexpr std::size_t kMostRows = 16;  // of ranks; above, a summary
-constexpr double kStandsOut = 1.2;     // times the peers' compute time
-constexpr double kNoticeable = 0.05;   // ms: less is noise
-constexpr double kSmoothing = 0.2;     // weight of a new record in the mean step time
+constexpr std::size_t kSummaryRows = 4;
+constexpr double kStandsOut = 1.2;    // times the peers' compute time
+constexpr double kNoticeable = 0.05;  // ms: less is noise
+constexpr double kSmoothing = 0.2;    // weight of a new record in the mean step time
 
 std::string ranks_text(std::size_t count) {
   return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
@@ -152,10 +153,10 @@ std::vector<std::string> Board::render(BoardSize size, bool colour) const {
   // table.
   const auto room = static_cast<std::size_t>(size.rows);
   std::size_t around = 3 + (result.empty() ? 0 : 1);
-  std::vector<std::string> table = ranks.size() > kMostRows || ranks.size() + around > room
-                                       ? summary_rows(ranks, style)
-                                       : rank_rows(ranks, style);
-  if (steps_.empty() && ranks.size() > kMostRows) table.clear();
+  const bool sum_up =
+      ranks.size() > kMostRows || (ranks.size() > kSummaryRows && ranks.size() + around > room);
+  std::vector<std::string> table = sum_up ? summary_rows(ranks, style) : rank_rows(ranks, style);
+  if (steps_.empty() && sum_up) table.clear();
   if (table.size() + around > room && !result.empty()) {
     result.clear();
     --around;
@@ -166,8 +167,8 @@ std::vector<std::string> Board::render(BoardSize size, bool colour) const {
   if (!table.empty() && table.size() + 2 <= room) {
     if (!steps_.empty()) lines.push_back(table_head(style));
     for (std::string& line : table) lines.push_back(std::move(line));
-  } else if (!table.empty() && room >= 2) {
-    lines.push_back(table.back());  // the slowest rank
+  } else if (!steps_.empty() && room >= 2) {
+    lines.push_back(summary_rows(ranks, style).back());  // the slowest rank
   }
   lines.push_back(fit(progress(size.columns), size.columns));
   if (!result.empty()) lines.push_back(fit(result, size.columns));

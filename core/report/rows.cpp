@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/base/units.h"
 #include "core/report/text.h"
@@ -17,6 +18,12 @@ constexpr const char* kSlow = "1;33";
 constexpr const char* kDim = "2";
 constexpr const char* kBad = "1;31";
 constexpr int kNameWidth = 9;  // "rank", "slowest"
+
+std::string memory_text(double bytes) {
+  // What came through a double may be 2^64, which no integer holds.
+  return human_size(bytes < 1.8e19 ? static_cast<std::uint64_t>(bytes)
+                                   : std::numeric_limits<std::uint64_t>::max());
+}
 
 /** A column of figures. When the window is narrow, those with the highest `rank` go first. */
 struct Column {
@@ -34,8 +41,7 @@ constexpr std::array<Column, 7> kColumns{{
     {"compute", 8, 2, [](const StepRecord& r) { return r.compute_ms; }, milliseconds_text},
     {"comm", 5, 3, [](const StepRecord& r) { return r.comm_share; }, share_text},
     {"data", 5, 5, [](const StepRecord& r) { return r.data_share; }, share_text},
-    {"memory", 8, 6, [](const StepRecord& r) { return static_cast<double>(r.memory_bytes); },
-     [](double value) { return human_size(static_cast<std::uint64_t>(value)); }},
+    {"memory", 8, 6, [](const StepRecord& r) { return static_cast<double>(r.memory_bytes); }, memory_text},
 }};
 
 /** The columns that fit beside a row's name, in their order. */

@@ -95,11 +95,18 @@ class BoardTest(unittest.TestCase):
         self.assertEqual(screen.text().count("demo  64 ranks"), 1)
 
     def test_survives_resizing(self):
-        screen, _, status = run([3, 100, "end"], 100, 30, [(2, 60, 30), (6, 120, 20), (9, 31, 10), (12, 80, 24)])
+        screen, _, status = run([3, 100, "end"], 100, 30, [(2, 60, 30), (6, 120, 20), (9, 31, 24), (12, 80, 24)])
         self.assertEqual(status, 0)
         text = screen.text()
         self.assertEqual(text.count("demo  3 ranks"), 1, text)
         self.assertIn("step 100/100", text)
+        self.assertTrue(screen.cursor_visible)
+
+    def test_goes_on_in_a_window_too_small_for_the_last_frame(self):
+        # What the terminal itself has scrolled away is out of reach; the board goes on below.
+        screen, _, status = run([3, 60, "end"], 100, 30, [(2, 25, 4), (5, 80, 24)])
+        self.assertEqual(status, 0)
+        self.assertIn("step 60/60", screen.text())
         self.assertTrue(screen.cursor_visible)
 
     def test_gives_the_cursor_back_on_every_end(self):

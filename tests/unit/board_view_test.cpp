@@ -239,7 +239,6 @@ TEST(OutputTest, DecidesAsPeopleExpect) {
     environment[name] = value;
     return environment;
   };
-  using enum ProgressChoice;
   const auto automatic = ColorChoice::automatic;
   const std::vector<OutputCase> cases{
       {{}, true, true, xterm, Progress::board, true},
@@ -263,7 +262,7 @@ TEST(OutputTest, DecidesAsPeopleExpect) {
        xterm,
        Progress::board,
        false},
-      {{automatic, plain, false, false}, true, true, xterm, Progress::plain, true},
+      {{automatic, ProgressChoice::plain, false, false}, true, true, xterm, Progress::plain, true},
       {{automatic, ProgressChoice::none, false, false}, true, true, xterm, Progress::none, true},
       {{automatic, ProgressChoice::automatic, true, false}, true, true, xterm, Progress::none, true},
       {{automatic, ProgressChoice::automatic, false, true}, true, true, xterm, Progress::plain, true},
