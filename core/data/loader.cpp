@@ -1,11 +1,9 @@
 #include "core/data/loader.h"
 
-#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <exception>
@@ -16,6 +14,7 @@
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "core/data/batch.h"
+#include "core/data/batch_pool.h"
 #include "core/data/gather.h"
 
 namespace dtorch {
@@ -38,40 +37,6 @@ class SignalsBlocked {
 
  private:
   sigset_t before_{};
-};
-
-bool only_ours(const at::Tensor& tensor) {
-  if (tensor.use_count() != 1 || tensor.storage().use_count() != 1) return false;
-  // Whoever dropped the last other reference did so with a release: see all that they did before.
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return true;
-}
-
-// The tensors of full batches, lent out and taken back once nobody else holds them or a view of them.
-class BatchPool {
- public:
-  explicit BatchPool(std::vector<std::int64_t> shape) : shape_(std::move(shape)) {}
-
-  Batch take() {
-    for (auto& batch : lent_) {
-      if (only_ours(batch.inputs) && only_ours(batch.targets) && untouched(batch)) return batch;
-    }
-    std::erase_if(lent_,
-                  [](const Batch& batch) { return only_ours(batch.inputs) && only_ours(batch.targets); });
-    lent_.push_back({at::empty(shape_, at::kFloat), at::empty({shape_.front()}, at::kLong)});
-    return lent_.back();
-  }
-
- private:
-  // A user may have resized a batch, or asked for its gradient.
-  bool untouched(const Batch& batch) const {
-    return batch.inputs.sizes() == at::IntArrayRef(shape_) && batch.inputs.is_contiguous() &&
-           !batch.inputs.requires_grad() && batch.targets.sizes() == at::IntArrayRef(shape_.front()) &&
-           batch.targets.is_contiguous();
-  }
-
-  std::vector<std::int64_t> shape_;
-  std::vector<Batch> lent_;
 };
 
 ItemView view_of(const ImageDataset& dataset) {
