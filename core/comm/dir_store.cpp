@@ -33,13 +33,9 @@ std::uint64_t hash(std::string_view text, std::uint64_t seed) {
   return value;
 }
 
-std::string text_of(const std::vector<uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
-}
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-std::vector<uint8_t> bytes_of(const std::string& text) {
-  return {text.begin(), text.end()};
-}
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
 /** Names in a directory; empty when it has gone. */
 std::vector<std::string> list_directory(const std::string& path) {
@@ -265,13 +261,9 @@ std::vector<std::string> DirStore::listKeys() {
   return {keys.begin(), keys.end()};
 }
 
-int64_t DirStore::getNumKeys() {
-  return static_cast<int64_t>(listKeys().size());
-}
+int64_t DirStore::getNumKeys() { return static_cast<int64_t>(listKeys().size()); }
 
-void DirStore::wait(const std::vector<std::string>& keys) {
-  wait(keys, timeout_);
-}
+void DirStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
 void DirStore::wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) {
   const auto deadline = timeout == kNoTimeout ? Deadline(Clock::time_point::max()) : Deadline::after(timeout);

@@ -78,12 +78,9 @@ int try_connect(const addrinfo& address, Deadline deadline) {
 
 std::string describe(int error) {
   switch (error) {
-    case ECONNREFUSED:
-      return "connection refused (nothing listens there)";
-    case ETIMEDOUT:
-      return "no answer (connection timed out)";
-    default:
-      return std::strerror(error);
+    case ECONNREFUSED: return "connection refused (nothing listens there)";
+    case ETIMEDOUT: return "no answer (connection timed out)";
+    default: return std::strerror(error);
   }
 }
 

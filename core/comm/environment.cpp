@@ -178,9 +178,7 @@ std::string read_run_id(const Reader& reader, const Launcher& launcher) {
 
 }  // namespace
 
-bool is_launched_rank(const GetEnv& get) {
-  return find_launcher(get) != nullptr;
-}
+bool is_launched_rank(const GetEnv& get) { return find_launcher(get) != nullptr; }
 
 namespace {
 
@@ -205,7 +203,12 @@ RankEnvironment read_environment(const GetEnv& get, bool with_master) {
   result.restart_count = reader.optional_number(launcher->restart_count, 0, kMaxRanks).value_or(0);
   result.run_id = read_run_id(reader, *launcher);
   const bool torchrun = launcher == kLaunchers.data();
-  if (torchrun && result.run_id.starts_with("dtorch")) result.launcher = "dtorch";
+  // dtorch's launcher marks its processes; a run id of its own making is that mark, and each node makes another.
+  if (torchrun && !result.run_id.empty() && result.run_id == reader.text("DTORCH_JOB")) {
+    result.launcher = "dtorch";
+    result.same_attempt = reader.text("GROUP_WORLD_SIZE") == "1";
+    if (!result.same_attempt) result.run_id.clear();
+  }
   result.agent_store = torchrun && reader.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   if (with_master) read_master(reader, *launcher, result);
   reader.throw_problems(launcher->name, launcher->rank);
@@ -222,8 +225,6 @@ RankEnvironment read_rank_environment(const GetEnv& get) {
   return read_environment(get, /*with_master=*/true);
 }
 
-RankEnvironment read_rank_identity(const GetEnv& get) {
-  return read_environment(get, /*with_master=*/false);
-}
+RankEnvironment read_rank_identity(const GetEnv& get) { return read_environment(get, /*with_master=*/false); }
 
 }  // namespace dtorch

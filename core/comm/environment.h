@@ -17,8 +17,8 @@ struct RankEnvironment {
   bool agent_store = false;  ///< TORCHELASTIC_USE_AGENT_STORE is exactly "True": rank 0 is a client too
   std::string run_id;        ///< TORCHELASTIC_RUN_ID, SLURM_JOB_ID.SLURM_STEP_ID, ...; may be empty
   int restart_count = 0;
-  std::string launcher;  ///< "torchrun", "dtorch" (its run ids begin so), "Open MPI", "MVAPICH", "PMI",
-                         ///< "Slurm", "Kubernetes"
+  bool same_attempt = false;  ///< restart_count is sure to be the same on all ranks
+  std::string launcher;       ///< "torchrun", "dtorch", "Open MPI", "MVAPICH", "PMI", "Slurm", "Kubernetes"
 };
 
 using GetEnv = std::function<const char*(const char*)>;

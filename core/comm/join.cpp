@@ -285,8 +285,6 @@ class Join {
 
 }  // namespace
 
-JoinResult join_ranks(const JoinRequest& request) {
-  return Join(request).run();
-}
+JoinResult join_ranks(const JoinRequest& request) { return Join(request).run(); }
 
 }  // namespace dtorch

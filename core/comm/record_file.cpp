@@ -50,9 +50,7 @@ std::string serialize(const Record& record) {
   return bytes;
 }
 
-ReadResult damaged(std::string problem) {
-  return {ReadState::damaged, {}, std::move(problem)};
-}
+ReadResult damaged(std::string problem) { return {ReadState::damaged, {}, std::move(problem)}; }
 
 ReadResult parse(const std::string& bytes) {
   Header header{};
@@ -77,9 +75,7 @@ ReadResult parse(const std::string& bytes) {
   return result;
 }
 
-bool gone(int error) {
-  return error == ENOENT || error == ESTALE || error == ENOTDIR;
-}
+bool gone(int error) { return error == ENOENT || error == ESTALE || error == ENOTDIR; }
 
 void write_all(int fd, const std::string& bytes, const std::string& path) {
   std::size_t done = 0;

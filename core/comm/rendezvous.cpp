@@ -39,28 +39,39 @@ std::optional<int> agree(const char* what, std::optional<int> given, std::option
   return given ? given : in_url;
 }
 
+/** What a launcher told this process; nothing without one. Only env:// needs all of it. */
+std::optional<RankEnvironment> read_own_environment(InitScheme scheme) {
+  const GetEnv get = [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
+  if (scheme == InitScheme::env) return read_rank_environment(get);
+  if (!is_launched_rank(get)) return std::nullopt;
+  for (const auto read : {read_rank_environment, read_rank_identity}) {
+    try {
+      return read(get);
+    } catch (const Error& error) {
+      log_debug(error.what());
+    }
+  }
+  return std::nullopt;
+}
+
 Identity identify(const RendezvousRequest& request, const InitUrl& url) {
   Identity self{agree("the rank", request.rank, url.rank, request.init_method),
                 agree("the world size", request.world_size, url.world_size, request.init_method),
                 request.run_id, request.attempt, std::nullopt};
-  const GetEnv get = [](const char* name) { return static_cast<const char*>(std::getenv(name)); };
-  const bool wanted = url.scheme == InitScheme::env || !self.rank || !self.world_size || self.run_id.empty();
-  if (url.scheme == InitScheme::env || (wanted && is_launched_rank(get))) {
-    try {
-      self.environment = read_rank_environment(get);
-    } catch (const Error&) {
-      if (url.scheme == InitScheme::env) throw;
-    }
+  self.environment = read_own_environment(url.scheme);
+  if (!self.environment) return self;
+  const auto& environment = *self.environment;
+  const bool same = self.rank.value_or(environment.rank) == environment.rank &&
+                    self.world_size.value_or(environment.world_size) == environment.world_size;
+  if (!same && url.scheme != InitScheme::env) {
+    // The caller counts its ranks otherwise: the launcher's words are not about them.
+    self.environment.reset();
+    return self;
   }
-  if (self.environment) {
-    const auto& environment = *self.environment;
-    const bool is_me = (!self.rank || *self.rank == environment.rank) &&
-                       (!self.world_size || *self.world_size == environment.world_size);
-    if (!self.rank) self.rank = environment.rank;
-    if (!self.world_size) self.world_size = environment.world_size;
-    if (is_me && self.run_id.empty()) self.run_id = environment.run_id;
-    if (environment.launcher == "dtorch") self.attempt = std::max(self.attempt, environment.restart_count);
-  }
+  self.rank = self.rank.value_or(environment.rank);
+  self.world_size = self.world_size.value_or(environment.world_size);
+  if (self.run_id.empty()) self.run_id = environment.run_id;
+  if (environment.same_attempt) self.attempt = std::max(self.attempt, environment.restart_count);
   return self;
 }
 
@@ -125,7 +136,7 @@ JoinRequest join_request(const RendezvousRequest& request, const Identity& self,
   join.world_size = *self.world_size;
   join.digest = request.digest;
   join.digest_text = request.digest_text;
-  join.outlives = self.environment && self.environment->launcher == "torchrun";
+  join.outlives = self.environment && self.environment->agent_store && !self.environment->same_attempt;
   join.deadline = request.deadline;
   return join;
 }
@@ -207,13 +218,11 @@ std::unique_ptr<Rendezvous> rendezvous(const RendezvousRequest& request) {
   const auto self = identify(request, url);
   validate(self, url, request.init_method);
   switch (url.scheme) {
-    case InitScheme::tcp:
-      return rendezvous_tcp(request, self, url.host, url.port);
+    case InitScheme::tcp: return rendezvous_tcp(request, self, url.host, url.port);
     case InitScheme::env:
       return rendezvous_tcp(request, self, self.environment->master_address, self.environment->master_port);
     case InitScheme::file:
-    case InitScheme::shared_filesystem:
-      return rendezvous_dir(request, self, url);
+    case InitScheme::shared_filesystem: return rendezvous_dir(request, self, url);
   }
   throw Error(ErrorKind::spec, "unknown init_method");
 }

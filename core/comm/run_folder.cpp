@@ -222,9 +222,7 @@ void RunFolder::look_around() {
   }
 }
 
-bool RunFolder::exists() const {
-  return ::access((path_ + "/" + file_).c_str(), F_OK) == 0;
-}
+bool RunFolder::exists() const { return ::access((path_ + "/" + file_).c_str(), F_OK) == 0; }
 
 void RunFolder::leave() const {
   ::unlink((path_ + "/" + file_).c_str());

@@ -33,9 +33,7 @@ class DirStoreTest : public testing::Test {
   std::string path_;
 };
 
-std::string text(const std::vector<uint8_t>& bytes) {
-  return {bytes.begin(), bytes.end()};
-}
+std::string text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
 template <typename Call>
 ErrorKind kind_of(Call&& call) {

@@ -20,9 +20,7 @@ GetEnv from(const Variables& variables) {
   };
 }
 
-RankEnvironment read(const Variables& variables) {
-  return read_rank_environment(from(variables));
-}
+RankEnvironment read(const Variables& variables) { return read_rank_environment(from(variables)); }
 
 std::string failure(const Variables& variables) {
   try {
@@ -75,6 +73,22 @@ TEST(EnvironmentTest, AgentStoreIsOnlyExactlyTrue) {
 
 TEST(EnvironmentTest, TorchrunsDefaultRunIdIsNone) {
   EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).run_id, "");
+}
+
+TEST(EnvironmentTest, DtorchsOwnRunIdCountsOnlyWhereOneLauncherMadeIt) {
+  const Variables ours{
+      {"TORCHELASTIC_RUN_ID", "host.1.ab"}, {"DTORCH_JOB", "host.1.ab"}, {"GROUP_WORLD_SIZE", "1"}};
+  const auto one = read(with(kTorchrun, ours));
+  EXPECT_EQ(one.launcher, "dtorch");
+  EXPECT_EQ(one.run_id, "host.1.ab");
+  EXPECT_TRUE(one.same_attempt);
+  const auto several = read(with(with(kTorchrun, ours), {{"GROUP_WORLD_SIZE", "2"}}));
+  EXPECT_EQ(several.run_id, "");
+  EXPECT_FALSE(several.same_attempt);
+  // torchrun below dtorch's launcher inherits the mark, but names the run itself.
+  const auto inner = read(with(kTorchrun, {{"DTORCH_JOB", "host.1.ab"}, {"GROUP_WORLD_SIZE", "1"}}));
+  EXPECT_EQ(inner.launcher, "torchrun");
+  EXPECT_FALSE(inner.same_attempt);
 }
 
 TEST(EnvironmentTest, ReadsSlurmWithTheStepsFirstHostAsMaster) {
