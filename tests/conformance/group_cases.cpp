@@ -152,7 +152,7 @@ constexpr std::array kGroupCases{
     Case{"StartingDoesNotWait", 2, starting_does_not_wait},
     Case{"SubGroups", 1, sub_groups},
     Case{"Bytes", 1, bytes},
-    Case{"Arguments", 1, arguments},
+    Case{"Arguments", 2, arguments},
     Case{"Records", 2, records},
     Case{"TensorsWithGradients", 1, tensors_with_gradients},
 };
