@@ -1,14 +1,14 @@
 // The command line's entry, and the only place that exits.
-#include <algorithm>
-#include <cstdio>
+#include <unistd.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
-#include "cli/outcome.h"
-#include "core/job/load.h"
+#include "cli/failure_text.h"
+#include "cli/terminal.h"
 #include "core/job/suggest.h"
 
 namespace dtorch::cli {
@@ -42,6 +42,12 @@ std::string suggestion(const CLI::App& app) {
   return nearest.empty() ? std::string() : "did you mean '" + std::string(nearest) + "'?";
 }
 
+int report(const Error& error) {
+  const bool colour = decide_output({}, surroundings()).stderr_colour;
+  write_all(STDERR_FILENO, failure_text(to_failure(error), {}, colour));
+  return exit_code(error.kind());
+}
+
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const auto used = app.get_subcommands();
@@ -55,8 +61,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   }
   std::string help = suggestion(app);
   if (help.empty()) help = "see " + name + " --help";
-  print_error(message, help);
-  return exit_code(ErrorKind::usage);
+  return report(Error(ErrorKind::usage, message, help));
 }
 
 int run(int argc, char** argv) {
@@ -72,17 +77,10 @@ int run(int argc, char** argv) {
   }
   try {
     return chosen();
-  } catch (const SpecError& error) {
-    std::string text;
-    for (const auto& diagnostic : error.diagnostics()) text += format(diagnostic) + '\n';
-    std::fputs(text.c_str(), stderr);
-    return exit_code(error.kind());
   } catch (const Error& error) {
-    print_error(error.what(), error.help());
-    return exit_code(error.kind());
+    return report(error);
   } catch (const std::exception& error) {
-    print_error(std::string("internal error: ") + error.what(), "please report this");
-    return exit_code(ErrorKind::training);
+    return report(Error(ErrorKind::training, std::string("internal error: ") + error.what(), "please report this"));
   }
 }
 

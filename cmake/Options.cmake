@@ -13,6 +13,7 @@ endif()
 
 add_library(dtorch_flags INTERFACE)
 target_compile_options(dtorch_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Werror
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>   # GCC 12 sees overlaps in "text" + std::string (its bug 105329)
     $<$<BOOL:${DTORCH_CCACHE}>:-fpch-preprocess>)
 if(DTORCH_SANITIZE)
   add_compile_options(-fsanitize=${DTORCH_SANITIZE} -fno-omit-frame-pointer -g1)

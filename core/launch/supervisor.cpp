@@ -232,7 +232,7 @@ void Supervisor::explain_exit(Rank& rank, const ExitStatus& status) {
   failure.signal = status.signal;
   if (status.signal == 0) failure.exit_code = status.code;
   const std::string oom = status.signal == SIGKILL ? oom_.verdict(rank.process.pid()) : "";
-  failure.message = exit_message(rank.start.rank, settings_.host, rank.process.pid(), status) + oom;
+  failure.message = exit_message(rank.start.rank, rank.process.pid(), status) + oom;
   if (!oom.empty()) failure.help = "give the job more memory, or make batches or the model smaller";
   const std::string reason = read_error_file(rank.start.error_file);
   if (!reason.empty()) failure.message += ": " + reason;
