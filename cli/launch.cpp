@@ -127,7 +127,9 @@ void add_launch(CLI::App& app, Chosen& chosen) {
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--log-dir", options.log_dir, "Output goes to DIR/rankN.log instead");
   command->add_flag("--tee", arguments->tee, "With --log-dir: show the output too");
-  command->add_option("--local-ranks-filter", arguments->show, "Show the output of these local ranks only: 0,2")->delimiter(',');
+  command->add_option("--local-ranks-filter", arguments->show, "Show the output of these local ranks only: 0,2")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_flag("--bind-cores", options.bind_cores, "Pin each rank to its share of the cores");
   command->add_flag("--no-python", arguments->no_python, "Never run a .py file with python3");
   command->add_option("--grace", arguments->grace, "Seconds from Ctrl-C until programs are killed (default 5)")

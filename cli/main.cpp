@@ -1,6 +1,7 @@
 // The command line's entry, and the only place that exits.
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,16 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return report(Error(ErrorKind::usage, message, help));
 }
 
+/** The arguments, last first, as the parser wants them. What follows launch's program is the program's in any case. */
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> result(argv + 1, argv + argc);
+  const auto dashes = std::find(result.begin(), result.end(), "--");
+  // The parser would look for a command of ours behind it.
+  if (!result.empty() && result.front() == "launch" && dashes != result.end()) result.erase(dashes);
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Trains neural networks data-parallel from YAML job specs", "dtorch"};
   app.set_version_flag("--version", "dtorch " DTORCH_VERSION);
@@ -71,7 +82,7 @@ int run(int argc, char** argv) {
   Chosen chosen;
   for (const auto add : {add_run, add_launch, add_join, add_rank, add_agent}) add(app, chosen);
   try {
-    app.parse(argc, argv);
+    app.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
   }

@@ -250,7 +250,6 @@ void Supervisor::settle() {
   if (cause_ || evidence_.empty() || Clock::now() < evidence_.due()) return;
   cause_ = evidence_.failure();
   if (cause_->kind == ErrorKind::timeout) note_stopped_ranks(*cause_);
-  program_code_ = ExitStatus{std::max(cause_->exit_code, 0), cause_->signal}.shell_code();
   if (on_cause) on_cause(*cause_);
   begin_ending();
 }
@@ -335,7 +334,6 @@ JobOutcome Supervisor::finish() {
 
 void Supervisor::conclude(JobOutcome& outcome) const {
   outcome.failure = cause_;
-  outcome.program_code = program_code_;
   if (!cause_ && !evidence_.empty()) outcome.failure = evidence_.failure();
   if (cause_ && stop_signal_ == 0) {  // survivors may have told since then in which collective they waited
     const Failure later = evidence_.failure();
@@ -353,6 +351,7 @@ void Supervisor::conclude(JobOutcome& outcome) const {
     outcome.failure.reset();
   }
   if (!outcome.failure || stop_signal_ != 0) return;
+  outcome.program_code = ExitStatus{std::max(outcome.failure->exit_code, 0), outcome.failure->signal}.shell_code();
   const auto found = ranks_.find(outcome.failure->rank);
   if (found != ranks_.end()) outcome.tail = found->second->output->tail();
 }

@@ -219,12 +219,12 @@ class Nodes(JobTest):
         super().setUp()
         self.method = f"tcp://127.0.0.1:{free_port()}"
 
-    def node(self, rank, *arguments, world=4, nnodes=2, **scripts):
-        return self.start("--nnodes", nnodes, "--node-rank", rank, *arguments,
-                          spec=self.spec(world, self.method, name=f"node{rank}.yaml"), **scripts)
+    def node(self, number, *arguments, world=4, nnodes=2, **scripts):
+        return self.start("--nnodes", nnodes, "--node-rank", number, *arguments,
+                          spec=self.spec(world, self.method, name=f"node{number}.yaml"), **scripts)
 
     def test_share_the_first_failure(self):
-        scripts = {"rank0": "sleep:1.5,consequence", "rank1": "train", "rank2": "train", "rank3": "print:dying,sleep:1.5,raise:9"}
+        scripts = {"rank0": "await:dying,consequence", "rank1": "train", "rank2": "train", "rank3": "sleep:0.5,touch:dying,raise:9"}
         with self.node(0, **scripts) as first, self.node(1, **scripts) as second:
             for job in (first, second):
                 result = job.wait(20)
