@@ -1,6 +1,7 @@
 // The one table from error kinds to exit codes. Only main exits with them.
 #pragma once
 #include "core/base/error.h"
+#include "core/base/messages.h"
 
 namespace dtorch {
 
@@ -22,6 +23,12 @@ inline int exit_code(ErrorKind kind) {
     case ErrorKind::timeout: return 124;
   }
   return 70;
+}
+
+/** 128 + signal for a job that a signal stopped, else by the table. */
+inline int exit_code(const Failure& failure) {
+  if (failure.kind == ErrorKind::interrupted && failure.signal != 0) return 128 + failure.signal;
+  return exit_code(failure.kind);
 }
 
 }  // namespace dtorch

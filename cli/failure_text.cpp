@@ -94,7 +94,7 @@ nlohmann::json error_event(const Failure& failure, const std::vector<std::string
   event.erase("consequence");
   event["event"] = "error";
   event["program_exit_code"] = event["exit_code"];
-  event["exit_code"] = exit_code(failure.kind);
+  event["exit_code"] = exit_code(failure);
   event["tail"] = tail;
   return event;
 }

@@ -8,8 +8,7 @@
 #include <string_view>
 
 #include "cli/commands.h"
-#include "cli/outcome.h"
-#include "cli/plain_observer.h"
+#include "cli/run_options.h"
 #include "core/job/load.h"
 #include "core/launch/launcher.h"
 #include "core/launch/listen.h"
@@ -23,8 +22,7 @@ struct JoinArguments {
   RunOptions options;
   double timeout = 300;
   bool allow_paths = false;
-  bool json = false;
-  bool quiet = false;
+  OutputFlags output;
 };
 
 bool inside_here(const std::string& path) {
@@ -62,8 +60,10 @@ int run_join(JoinArguments& arguments) {
   options.init_method = options.join_endpoint.rfind("tcp://", 0) == 0 ? options.join_endpoint : "tcp://" + options.join_endpoint;
   options.rendezvous_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout * 1000));
   options.accept = [allow = arguments.allow_paths](RunOptions& filled) { accept_spec(filled, allow); };
-  PlainObserver observer(arguments.json, arguments.quiet);
-  return finish_run(run_job(options, observer), arguments.json);
+  RunViewOptions options_of_view;  // the spec is not known yet
+  options_of_view.style = arguments.output.style();
+  RunView view(options_of_view);
+  return view.finish(run_job(options, view));
 }
 
 }  // namespace
@@ -78,8 +78,7 @@ void add_join(CLI::App& app, Chosen& chosen) {
   command->add_flag("--allow-paths", arguments->allow_paths, "Trust the spec with modules and files outside this folder");
   command->add_option("--timeout", arguments->timeout, "Seconds to wait for the job (default 300)")->check(CLI::Range(0.1, 1e6));
   command->add_option("--log-dir", options.log_dir, "Ranks' output goes to DIR/rankN.log instead");
-  command->add_flag("--json", arguments->json, "JSON lines on standard output");
-  command->add_flag("-q,--quiet", arguments->quiet, "Only warnings and errors");
+  arguments->output.add_to(*command);
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_join(*arguments); }; });
 }
 

@@ -3,14 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/outcome.h"
+#include "cli/exit_codes.h"
+#include "cli/failure_text.h"
+#include "cli/terminal.h"
 #include "core/launch/launcher.h"
 #include "core/launch/listen.h"
 #include "core/launch/spawn.h"
@@ -47,18 +48,10 @@ class ProgramObserver : public JobObserver {
     if (!arguments_.options.log_dir.empty() && !arguments_.tee) return;
     const auto& show = arguments_.show;
     if (!show.empty() && std::find(show.begin(), show.end(), rank - first_rank_) == show.end()) return;
-    write_line(is_stderr ? STDERR_FILENO : STDOUT_FILENO, fmt::format("[rank {}] {}\n", rank, line));
+    write_all(is_stderr ? STDERR_FILENO : STDOUT_FILENO, fmt::format("[rank {}] {}\n", rank, line));
   }
 
  private:
-  static void write_line(int fd, const std::string& text) {
-    for (std::size_t done = 0; done < text.size();) {
-      const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
-      if (n < 0 && errno != EINTR) return;  // nobody reads any more
-      if (n > 0) done += static_cast<std::size_t>(n);
-    }
-  }
-
   const LaunchArguments& arguments_;
   int first_rank_;
 };
@@ -108,10 +101,10 @@ int run_launch(LaunchArguments& arguments) {
   ProgramObserver observer(arguments, arguments.options.node_rank * arguments.options.local_ranks);
   const JobOutcome outcome = launch_program(arguments.options, observer);
   if (!outcome.failure) return 0;
-  JobOutcome shown = outcome;
   // What was shown line by line is not repeated.
-  if (arguments.options.log_dir.empty() || arguments.tee) shown.tail.clear();
-  print_failure(shown);
+  const bool shown = arguments.options.log_dir.empty() || arguments.tee;
+  const bool colour = decide_output({}, surroundings()).stderr_colour;
+  write_all(STDERR_FILENO, failure_text(*outcome.failure, shown ? std::vector<std::string>() : outcome.tail, colour));
   return outcome.program_code != 0 ? outcome.program_code : exit_code(*outcome.failure);
 }
 
@@ -120,8 +113,7 @@ int run_launch(LaunchArguments& arguments) {
 void add_launch(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<LaunchArguments>();
   LaunchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("launch", "Starts any program once a rank, with torchrun's environment");
-  command->usage("dtorch launch -n N [OPTIONS] -- PROGRAM [ARGS...]");
+  CLI::App* command = app.add_subcommand("launch", "Starts any program once a rank, with torchrun's environment: dtorch launch -n N -- PROGRAM");
   command->add_option("-n,--nproc-per-node", options.local_ranks, "Ranks on this machine")->check(CLI::Range(1, 4096));
   command->add_option("--nnodes", options.nnodes, "Machines; each runs dtorch launch with its --node-rank")
       ->check(CLI::Range(1, 65536));
@@ -135,7 +127,9 @@ void add_launch(CLI::App& app, Chosen& chosen) {
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--log-dir", options.log_dir, "Output goes to DIR/rankN.log instead");
   command->add_flag("--tee", arguments->tee, "With --log-dir: show the output too");
-  command->add_option("--local-ranks-filter", arguments->show, "Show the output of these local ranks only: 0,2")->delimiter(',');
+  command->add_option("--local-ranks-filter", arguments->show, "Show the output of these local ranks only: 0,2")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_flag("--bind-cores", options.bind_cores, "Pin each rank to its share of the cores");
   command->add_flag("--no-python", arguments->no_python, "Never run a .py file with python3");
   command->add_option("--grace", arguments->grace, "Seconds from Ctrl-C until programs are killed (default 5)")

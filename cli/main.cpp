@@ -1,14 +1,15 @@
 // The command line's entry, and the only place that exits.
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
-#include "cli/outcome.h"
-#include "core/job/load.h"
+#include "cli/failure_text.h"
+#include "cli/terminal.h"
 #include "core/job/suggest.h"
 
 namespace dtorch::cli {
@@ -42,6 +43,12 @@ std::string suggestion(const CLI::App& app) {
   return nearest.empty() ? std::string() : "did you mean '" + std::string(nearest) + "'?";
 }
 
+int report(const Error& error) {
+  const bool colour = decide_output({}, surroundings()).stderr_colour;
+  write_all(STDERR_FILENO, failure_text(to_failure(error), {}, colour));
+  return exit_code(error.kind());
+}
+
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const auto used = app.get_subcommands();
@@ -55,8 +62,17 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   }
   std::string help = suggestion(app);
   if (help.empty()) help = "see " + name + " --help";
-  print_error(message, help);
-  return exit_code(ErrorKind::usage);
+  return report(Error(ErrorKind::usage, message, help));
+}
+
+/** The arguments, last first, as the parser wants them. What follows launch's program is the program's in any case. */
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> result(argv + 1, argv + argc);
+  const auto dashes = std::find(result.begin(), result.end(), "--");
+  // The parser would look for a command of ours behind it.
+  if (!result.empty() && result.front() == "launch" && dashes != result.end()) result.erase(dashes);
+  std::reverse(result.begin(), result.end());
+  return result;
 }
 
 int run(int argc, char** argv) {
@@ -66,23 +82,16 @@ int run(int argc, char** argv) {
   Chosen chosen;
   for (const auto add : {add_run, add_launch, add_join, add_rank, add_agent}) add(app, chosen);
   try {
-    app.parse(argc, argv);
+    app.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
   }
   try {
     return chosen();
-  } catch (const SpecError& error) {
-    std::string text;
-    for (const auto& diagnostic : error.diagnostics()) text += format(diagnostic) + '\n';
-    std::fputs(text.c_str(), stderr);
-    return exit_code(error.kind());
   } catch (const Error& error) {
-    print_error(error.what(), error.help());
-    return exit_code(error.kind());
+    return report(error);
   } catch (const std::exception& error) {
-    print_error(std::string("internal error: ") + error.what(), "please report this");
-    return exit_code(ErrorKind::training);
+    return report(Error(ErrorKind::training, std::string("internal error: ") + error.what(), "please report this"));
   }
 }
 

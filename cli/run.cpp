@@ -2,14 +2,11 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <numeric>
 
 #include "cli/commands.h"
 #include "cli/engine_library.h"
-#include "cli/outcome.h"
-#include "cli/plain_observer.h"
+#include "cli/run_options.h"
 #include "core/job/load.h"
-#include "core/launch/launcher.h"
 
 namespace dtorch::cli {
 namespace {
@@ -18,31 +15,9 @@ struct RunArguments {
   std::string spec;
   std::vector<std::string> overrides;
   RunOptions options;
+  OutputFlags output;
   int nnodes = 0;   ///< 0: as many as the spec names hosts, else 1
-  bool json = false;
-  bool quiet = false;
 };
-
-std::vector<int> ranks_per_node(const JobSpec& spec, int nnodes) {
-  std::vector<int> ranks;
-  for (const auto& host : spec.nodes.hosts) ranks.push_back(host.slots);
-  if (!ranks.empty()) {
-    const int slots = std::accumulate(ranks.begin(), ranks.end(), 0);
-    if (nnodes != 0 && nnodes != static_cast<int>(ranks.size())) {
-      throw Error(ErrorKind::usage, fmt::format("--nnodes {}, but the spec names {} hosts", nnodes, ranks.size()));
-    }
-    if (slots != spec.world_size) {
-      throw Error(ErrorKind::spec, fmt::format("nodes.hosts has {} slots, but world_size is {}", slots, spec.world_size));
-    }
-    return ranks;
-  }
-  const int count = nnodes == 0 ? 1 : nnodes;
-  if (spec.world_size % count != 0) {
-    throw Error(ErrorKind::spec, fmt::format("world_size {} cannot be split evenly over {} nodes", spec.world_size, count),
-                "name the hosts and their slots in nodes.hosts");
-  }
-  return std::vector<int>(static_cast<std::size_t>(count), spec.world_size / count);
-}
 
 /** env://: another launcher started this process as one rank. */
 int run_as_rank(const RunOptions& options) {
@@ -61,8 +36,8 @@ int run_run(RunArguments& arguments) {
     throw Error(ErrorKind::usage, fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, nnodes - 1),
                 "give --nnodes, or name the machines in nodes.hosts");
   }
-  PlainObserver observer(arguments.json, arguments.quiet);
-  return finish_run(run_job(options, observer), arguments.json);
+  RunView view(view_options(spec, arguments.output, options.dry_run));
+  return view.finish(run_job(options, view));
 }
 
 }  // namespace
@@ -76,13 +51,12 @@ void add_run(CLI::App& app, Chosen& chosen) {
       ->take_all()
       ->allow_extra_args(false);
   command->add_flag("--dry-run", options.dry_run, "Checks everything, prints the plan and stops");
-  command->add_flag("--json", arguments->json, "JSON lines on standard output");
-  command->add_flag("-q,--quiet", arguments->quiet, "Only warnings and errors");
   command->add_option("--losses", options.losses_file, "Rank R writes its loss at every step to FILE.R");
   command->add_option("--nnodes", arguments->nnodes, "Machines; each runs dtorch run with its --node-rank")
       ->check(CLI::Range(1, 65536));
   command->add_option("--node-rank", options.node_rank, "This machine's number, from 0");
   command->add_option("--log-dir", options.log_dir, "Ranks' output goes to DIR/rankN.log instead");
+  arguments->output.add_to(*command);
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_run(*arguments); }; });
 }
 

@@ -167,7 +167,7 @@ int RunView::finish(const JobOutcome& outcome) {
   if (outcome.failure) {
     event("error", error_event(*outcome.failure, outcome.tail));
     write_all(options_.err_fd, failure_text(*outcome.failure, outcome.tail, options_.style.stderr_colour));
-    return exit_code(outcome.failure->kind);
+    return exit_code(*outcome.failure);
   }
   if (!result_) return 0;
   event("result", *result_);

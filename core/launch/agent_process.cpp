@@ -1,11 +1,10 @@
 #include "core/launch/agent_process.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <thread>
@@ -25,10 +24,8 @@ std::vector<std::string> current_environment() {
 
 AgentProcess::AgentProcess(EventLoop& loop, const Settings& settings) : loop_(loop) {
   auto [ours, theirs] = make_channel_pair();
-  std::array<int, 2> pipe_ends{};
-  if (::pipe2(pipe_ends.data(), O_CLOEXEC) != 0) throw Error(ErrorKind::os_resource, errno_text("pipe", errno));
-  const Fd orders_reader(pipe_ends[0]);
-  orders_ = Fd(pipe_ends[1]);
+  auto [orders_writer, orders_reader] = make_channel_pair();
+  orders_ = std::move(orders_writer);
   const Fd launcher(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!launcher.valid()) throw Error(ErrorKind::os_resource, errno_text("pidfd_open", errno));
 
@@ -53,13 +50,16 @@ AgentProcess::AgentProcess(EventLoop& loop, const Settings& settings) : loop_(lo
 AgentProcess::~AgentProcess() { end(); }
 
 void AgentProcess::guard(pid_t group) {
-  const std::string order = fmt::format("+{}\n", group);
-  if (::write(orders_.get(), order.data(), order.size()) < 0) return;  // it has died: the loop will say so
+  order(fmt::format("+{}\n", group));
 }
 
 void AgentProcess::release(pid_t group) {
-  const std::string order = fmt::format("-{}\n", group);
-  if (::write(orders_.get(), order.data(), order.size()) < 0) return;
+  order(fmt::format("-{}\n", group));
+}
+
+void AgentProcess::order(const std::string& line) {
+  // A failure means that it has died: the loop will say so.
+  if (::send(orders_.get(), line.data(), line.size(), MSG_NOSIGNAL) < 0) return;
 }
 
 void AgentProcess::request(nlohmann::json message, Answer answer) {

@@ -45,6 +45,7 @@ class AgentProcess {
   void end();
 
  private:
+  void order(const std::string& line);
   void read_channel();
   void died();
 

@@ -54,7 +54,7 @@ bool wait_for_death(const WatchdogRequest& request, std::set<pid_t>& groups) {
     if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return true;
     if (entries[1].revents != 0) {
       const ssize_t n = ::read(request.orders_fd, chunk.data(), chunk.size());
-      if (n == 0) return true;
+      if (n == 0 || (n < 0 && errno != EINTR)) return true;
       if (n > 0) {
         splitter.feed({chunk.data(), static_cast<std::size_t>(n)}, [&](const std::string& line) {
           pid_t group = 0;

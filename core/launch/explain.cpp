@@ -15,8 +15,8 @@ std::string text_of(const nlohmann::json& value) { return value.is_string() ? va
 
 }  // namespace
 
-std::string exit_message(int rank, const std::string& host, pid_t pid, const ExitStatus& status) {
-  const std::string who = fmt::format("rank {} on {} (pid {})", rank, host, pid);
+std::string exit_message(int rank, pid_t pid, const ExitStatus& status) {
+  const std::string who = fmt::format("rank {} (pid {})", rank, pid);
   if (status.signal != 0) return fmt::format("{} was killed by {}", who, signal_name(status.signal));
   return fmt::format("{} exited with code {}", who, status.code);
 }

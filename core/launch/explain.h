@@ -11,8 +11,8 @@
 
 namespace dtorch {
 
-/** "rank 1 on host (pid 7) was killed by SIGKILL", or "... exited with code 3". */
-std::string exit_message(int rank, const std::string& host, pid_t pid, const ExitStatus& status);
+/** "rank 1 (pid 7) was killed by SIGKILL", or "... exited with code 3". */
+std::string exit_message(int rank, pid_t pid, const ExitStatus& status);
 
 /** The failure that stands for a stop on request (kind interrupted, with the signal). */
 Failure interrupted_failure(int signal, const std::string& host, const std::string& how);

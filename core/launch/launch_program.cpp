@@ -77,7 +77,7 @@ class Programs {
       link_.begin_attempt(attempt, options_.node_rank, options_.nnodes);
       start_ranks(attempt);
       const Deadline serve = Deadline::after(kServeAfter);
-      while (!session_.supervisor().all_ended()) {
+      while (!session_.supervisor().over()) {
         if (serve.expired() || session_.store_wanted()) session_.serve_store();
         session_.pump(session_.serving() ? Deadline::after(std::chrono::seconds(1)) : serve);
       }
@@ -88,7 +88,7 @@ class Programs {
     }
     Supervisor& supervisor = session_.supervisor();
     supervisor.pump(Deadline::after(std::chrono::milliseconds(0)));
-    while (!supervisor.all_ended()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
+    while (!supervisor.over()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
     const JobOutcome outcome = supervisor.finish();
     if (outcome.failure) link_.leave(/*well=*/false);
     return outcome;

@@ -54,7 +54,7 @@ class Job {
       set_up();
       if (!options_.dry_run) {
         session_.supervisor().tell_all({{"type", "start"}});
-        while (!session_.supervisor().all_ended()) session_.pump(Deadline::after(std::chrono::seconds(1)));
+        while (!session_.supervisor().over()) session_.pump(Deadline::after(std::chrono::seconds(1)));
         if (!session_.supervisor().cause()) link_.leave(/*well=*/true);
       }
     } catch (const JobEnded&) {
@@ -63,7 +63,7 @@ class Job {
     }
     Supervisor& supervisor = session_.supervisor();
     supervisor.pump(Deadline::after(std::chrono::milliseconds(0)));
-    while (!supervisor.all_ended()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
+    while (!supervisor.over()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
     outcome = supervisor.finish();
     if (outcome.failure) link_.leave(/*well=*/false);
     return outcome;

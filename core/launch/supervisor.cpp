@@ -232,7 +232,7 @@ void Supervisor::explain_exit(Rank& rank, const ExitStatus& status) {
   failure.signal = status.signal;
   if (status.signal == 0) failure.exit_code = status.code;
   const std::string oom = status.signal == SIGKILL ? oom_.verdict(rank.process.pid()) : "";
-  failure.message = exit_message(rank.start.rank, settings_.host, rank.process.pid(), status) + oom;
+  failure.message = exit_message(rank.start.rank, rank.process.pid(), status) + oom;
   if (!oom.empty()) failure.help = "give the job more memory, or make batches or the model smaller";
   const std::string reason = read_error_file(rank.start.error_file);
   if (!reason.empty()) failure.message += ": " + reason;
@@ -250,7 +250,6 @@ void Supervisor::settle() {
   if (cause_ || evidence_.empty() || Clock::now() < evidence_.due()) return;
   cause_ = evidence_.failure();
   if (cause_->kind == ErrorKind::timeout) note_stopped_ranks(*cause_);
-  program_code_ = ExitStatus{std::max(cause_->exit_code, 0), cause_->signal}.shell_code();
   if (on_cause) on_cause(*cause_);
   begin_ending();
 }
@@ -335,7 +334,6 @@ JobOutcome Supervisor::finish() {
 
 void Supervisor::conclude(JobOutcome& outcome) const {
   outcome.failure = cause_;
-  outcome.program_code = program_code_;
   if (!cause_ && !evidence_.empty()) outcome.failure = evidence_.failure();
   if (cause_ && stop_signal_ == 0) {  // survivors may have told since then in which collective they waited
     const Failure later = evidence_.failure();
@@ -353,6 +351,7 @@ void Supervisor::conclude(JobOutcome& outcome) const {
     outcome.failure.reset();
   }
   if (!outcome.failure || stop_signal_ != 0) return;
+  outcome.program_code = ExitStatus{std::max(outcome.failure->exit_code, 0), outcome.failure->signal}.shell_code();
   const auto found = ranks_.find(outcome.failure->rank);
   if (found != ranks_.end()) outcome.tail = found->second->output->tail();
 }

@@ -68,13 +68,15 @@ class Supervisor {
   const std::optional<Failure>& cause() const { return cause_; }
   /** The signal that asked the job to stop, or 0. */
   int stop_signal() const { return stop_signal_; }
-  bool all_ended() const;
+  /** All ranks have ended and, if any failed, the first cause is settled. */
+  bool over() const { return all_ended() && (cause_ || evidence_.empty()); }
   /** Ends whatever is left, reads the last output, and says how it went. */
   JobOutcome finish();
 
  private:
   struct Rank;
 
+  bool all_ended() const;
   void on_signal();
   void on_exit(Rank& rank);
   void on_channel(Rank& rank);
@@ -99,7 +101,6 @@ class Supervisor {
   std::map<int, std::unique_ptr<Rank>> ranks_;
   FirstCause evidence_;
   std::optional<Failure> cause_;
-  int program_code_ = 0;
   int stop_signal_ = 0;
   bool got_result_ = false;
   bool ending_ = false;

@@ -126,6 +126,8 @@ class Running:
         ended = time.monotonic() - self.start
         out = self.text(self.out) if self.out else ""
         err = self.text(self.err) if self.err else ""
+        for stream in filter(None, (self.out, self.err)):
+            stream.close()
         return Result(code, out, err, ended, self.mark)
 
 

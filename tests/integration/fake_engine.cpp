@@ -2,6 +2,7 @@
 // libtorch. It lets tests of the launcher bring about in milliseconds what real training does once in a blue moon.
 //   FAKE_1="steps:3,print:hello,sleep:0.2,raise:9"   actions in order; the rank ends well after the last one
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -60,6 +61,8 @@ int train(Channel& channel) {
 int act(Channel& channel, const std::string& action, const std::string& value) {
   if (action == "sleep") pause_for(std::stod(value));
   if (action == "print") std::printf("%s\n", value.c_str()), std::fflush(stdout);
+  if (action == "touch") ::close(::open(value.c_str(), O_WRONLY | O_CREAT, 0644));
+  while (action == "await" && ::access(value.c_str(), F_OK) != 0) pause_for(0.001);
   if (action == "raise") std::raise(std::stoi(value));
   if (action == "exit") ::_exit(std::stoi(value));
   if (action == "fail") return fail(channel, failure_with(*error_kind_from(value), "failed as told"));

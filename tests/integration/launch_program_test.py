@@ -1,0 +1,306 @@
+"""dtorch launch: any program once a rank, with torchrun's environment, output, exit codes and restarts."""
+import json
+import os
+import pathlib
+import pty
+import select
+import signal
+import socket
+import tempfile
+import time
+
+import dtorch_testing
+from dtorch_testing import FAKE_DTORCH, SLACK, DtorchTest, Running, free_port, run, wait_until
+
+
+def launch(*arguments, **options):
+    return run([FAKE_DTORCH, "launch", *arguments], **options)
+
+
+class Environment(DtorchTest):
+    def variables(self, *arguments, env=None):
+        code = ("import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k.split('_')[0] in "
+                "('RANK', 'LOCAL', 'WORLD', 'GROUP', 'ROLE', 'MASTER', 'TORCHELASTIC', 'OMP')}))")
+        result = launch(*arguments, "--", "python3", "-c", code, env=env)
+        self.assert_exit(result, 0)
+        lines = [line.split("] ", 1)[1] for line in sorted(result.out.splitlines())]
+        return [json.loads(line) for line in lines]
+
+    def test_is_torchruns(self):
+        ranks = self.variables("-n", "3", "--rdzv-id", "job7", "--max-restarts", "2", env={"OMP_NUM_THREADS": "5"})
+        self.assertEqual(len(ranks), 3)
+        for rank, found in enumerate(ranks):
+            port, error_file = int(found.pop("MASTER_PORT")), found.pop("TORCHELASTIC_ERROR_FILE")
+            self.assertGreater(port, 0)
+            self.assertFalse(os.path.exists(error_file), "the error file's folder outlived the job")
+            number = str(rank)
+            self.assertEqual(found, {
+                "RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0",
+                "GROUP_WORLD_SIZE": "1", "ROLE_RANK": number, "ROLE_NAME": "default", "ROLE_WORLD_SIZE": "3",
+                "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "2",
+                "TORCHELASTIC_RUN_ID": "job7", "TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "5"})
+
+    def test_threads_are_the_cores_shared_out(self):
+        cores = len(os.sched_getaffinity(0))
+        found = self.variables("-n", str(cores + 1))
+        self.assertEqual({rank.get("OMP_NUM_THREADS") for rank in found}, {os.environ.get("OMP_NUM_THREADS", "1")})
+
+    def test_ranks_are_bound_to_cores(self):
+        result = launch("-n", "2", "--bind-cores", "--", "python3", "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
+        self.assert_exit(result, 0)
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) >= 2:
+            self.assertIn(f"[rank 0] {cores[:len(cores) // 2]}", result.out)
+            self.assertIn(f"[rank 1] {cores[len(cores) // 2:]}", result.out)
+
+
+class Ending(DtorchTest):
+    def test_is_quick(self):
+        best = min(launch("-n", "2", "--", "true").seconds for _ in range(5))
+        self.assertLess(best, 0.2 * SLACK)
+
+    def test_gives_the_failing_programs_own_code(self):
+        for rank in (0, 1):
+            result = launch("-n", "2", "--", "sh", "-c", f"test $RANK = {rank} && exit 7; sleep 1000")
+            self.assert_exit(result, 7)
+            self.assertIn(f"rank {rank} ", result.err)
+            self.assertIn("exited with code 7", result.err)
+
+    def test_gives_128_and_the_signal(self):
+        result = launch("-n", "2", "--", "sh", "-c", "test $RANK = 1 && kill -SEGV $$; sleep 1000")
+        self.assert_exit(result, 128 + signal.SIGSEGV)
+        self.assertIn("killed by SIGSEGV", result.err)
+
+    def test_says_when_there_is_no_such_program(self):
+        result = launch("-n", "2", "--", "no-such-program")
+        self.assert_exit(result, 127)
+        self.assertIn("cannot run 'no-such-program'", result.err)
+
+    def test_ends_the_others_within_a_second(self):
+        script = "trap '' TERM; (setsid sleep 1000 &) ; test $RANK = 2 && exit 3; sleep 1000 & wait; sleep 1000"
+        result = launch("-n", "3", "--", "bash", "-c", script)
+        self.assert_exit(result, 3)
+        self.assertLess(result.seconds, 1 * SLACK)
+        self.assert_nothing_left(result.mark, 0.1)
+
+    def test_ends_what_a_successful_rank_left_running(self):
+        result = launch("-n", "2", "--", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >/dev/null 2>&1 & exit 0")
+        self.assert_exit(result, 0)
+        self.assertLess(result.seconds, 2 * SLACK)
+        self.assert_nothing_left(result.mark, 0.1)
+
+    def test_shows_the_error_files_message(self):
+        for message in ('"bad input"', '{"message": "bad input", "extraInfo": {}}'):
+            script = f"echo '{{\"message\": {message}, \"timestamp\": 1}}' > $TORCHELASTIC_ERROR_FILE; exit 4"
+            result = launch("--", "sh", "-c", script)
+            self.assert_exit(result, 4)
+            self.assertIn("bad input", result.err)
+
+    def test_restarts_all_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = f"echo $RANK >> {folder}/$TORCHELASTIC_RESTART_COUNT; test $RANK$TORCHELASTIC_RESTART_COUNT = 12 || test $RANK = 0 || exit 5; sleep 0.2"
+            result = launch("-n", "2", "--max-restarts", "2", "--", "sh", "-c", script)
+            self.assert_exit(result, 0)
+            self.assertIn("restart 2 of 2", result.err)
+            for attempt in "012":
+                self.assertEqual(sorted(pathlib.Path(folder, attempt).read_text().split()), ["0", "1"])
+        result = launch("-n", "2", "--max-restarts", "1", "--", "sh", "-c", "exit 6")
+        self.assert_exit(result, 6)
+
+
+class Output(DtorchTest):
+    SCRIPT = "echo out $RANK; echo err $RANK >&2; printf 'no newline'"
+
+    def test_is_prefixed_line_by_line(self):
+        result = launch("-n", "2", "--", "sh", "-c", self.SCRIPT)
+        self.assertEqual(sorted(result.out.splitlines()), ["[rank 0] no newline", "[rank 0] out 0", "[rank 1] no newline", "[rank 1] out 1"])
+        self.assertEqual(sorted(result.err.splitlines()), ["[rank 0] err 0", "[rank 1] err 1"])
+
+    def test_goes_to_files_and_with_tee_to_both(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for extra in ([], ["--tee"]):
+                result = launch("-n", "2", "--log-dir", f"{folder}/logs", *extra, "--", "sh", "-c", self.SCRIPT)
+                self.assert_exit(result, 0)
+                self.assertEqual("out 1" in result.out, bool(extra))
+                for rank in (0, 1):
+                    text = pathlib.Path(folder, "logs", f"rank{rank}.log").read_text()
+                    self.assertEqual(sorted(text.splitlines()), [f"err {rank}", "no newline", f"out {rank}"])
+
+    def test_of_a_failing_rank_is_repeated_where_it_was_not_shown(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = launch("-n", "2", "--log-dir", folder, "--", "sh", "-c", "echo why $RANK; test $RANK = 0 || exit 1; sleep 1000")
+            self.assertIn("| why 1", result.err)
+            self.assertNotIn("why 0", result.err)
+
+    def test_can_be_filtered(self):
+        result = launch("-n", "3", "--local-ranks-filter", "0,2", "--", "sh", "-c", "echo $RANK")
+        self.assertEqual(sorted(result.out.split("\n")), ["", "[rank 0] 0", "[rank 2] 2"])
+
+    def test_is_complete_when_there_is_much_of_it(self):
+        result = launch("-n", "2", "--", "seq", "1", "20000")
+        self.assert_exit(result, 0)
+        self.assertEqual(len(result.out.splitlines()), 40000)
+
+
+class Requests(DtorchTest):
+    def start(self, script, *arguments, **options):
+        return Running([FAKE_DTORCH, "launch", "-n", "2", *arguments, "--", "sh", "-c", script], **options)
+
+    def test_a_stop_reaches_the_programs(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with tempfile.TemporaryDirectory() as folder, self.start(
+                    f"trap 'echo stopped > {folder}/$RANK; exit 0' INT TERM HUP; echo > {folder}/ready$RANK; while :; do sleep 0.05; done") as job:
+                wait_until(lambda: len(os.listdir(folder)) == 2, 10, "both programs run")
+                job.process.send_signal(number)
+                result = job.wait(10)
+                self.assert_exit(result, 128 + number)
+                self.assertEqual(sorted(os.listdir(folder)), ["0", "1", "ready0", "ready1"])
+
+    def test_a_program_that_does_not_stop_is_killed_after_the_grace(self):
+        with self.start("trap '' INT TERM; while :; do sleep 0.05; done", "--grace", "0.3") as job:
+            wait_until(lambda: len(job.others("trap")) == 2, 10, "both programs run")
+            time.sleep(0.1)
+            asked = time.monotonic()
+            job.process.send_signal(signal.SIGTERM)
+            self.assert_exit(job.wait(10), 128 + signal.SIGTERM)
+            self.assertGreater(time.monotonic() - asked, 0.3)
+            self.assertLess(time.monotonic() - asked, 1.2 * SLACK)
+
+    def test_a_second_signal_kills_at_once(self):
+        with self.start("trap '' INT TERM; while :; do sleep 0.05; done", "--grace", "60") as job:
+            wait_until(lambda: len(job.others("trap")) == 2, 10, "both programs run")
+            time.sleep(0.1)
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            asked = time.monotonic()
+            job.process.send_signal(signal.SIGINT)
+            self.assert_exit(job.wait(10), 130)
+            self.assertLess(time.monotonic() - asked, 1 * SLACK)
+            self.assert_nothing_left(job.mark, 0.1)
+
+    def test_ctrl_c_on_a_terminal_is_one_request(self):
+        mark = "ctrl-c-" + str(os.getpid())
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ[dtorch_testing.MARK] = mark
+            os.execv(FAKE_DTORCH, [FAKE_DTORCH, "launch", "-n", "2", "--", "sh", "-c",
+                                   "trap 'echo got-it; exit 0' INT; echo ready; while :; do sleep 0.05; done"])
+        text = b""
+        status = None
+        end = time.monotonic() + 20
+        while time.monotonic() < end and status is None:
+            if select.select([terminal], [], [], 0.05)[0]:
+                try:
+                    text += os.read(terminal, 4096)
+                except OSError:
+                    pass
+            if text.count(b"ready") == 2:
+                os.write(terminal, b"\x03")
+                text = text.replace(b"ready", b"READY")
+            done, code = os.waitpid(pid, os.WNOHANG)
+            status = code if done else None
+        os.close(terminal)
+        self.assertIsNotNone(status, text)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 130, text)
+        self.assertEqual(text.count(b"got-it"), 2, text)
+        self.assert_nothing_left(mark, 1)
+
+
+class Nodes(DtorchTest):
+    def node(self, rank, port, script, *arguments, nnodes=2):
+        return Running([FAKE_DTORCH, "launch", "-n", "2", "--nnodes", nnodes, "--node-rank", rank, "--rdzv-endpoint",
+                        f"127.0.0.1:{port}", *arguments, "--", "sh", "-c", script])
+
+    def test_number_their_ranks(self):
+        port = free_port()
+        script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_PORT"
+        with self.node(1, port, script) as second, self.node(0, port, script) as first:
+            for node, job in enumerate((first, second)):
+                result = job.wait(20)
+                self.assert_exit(result, 0)
+                self.assertEqual(sorted(result.out.splitlines()),
+                                 [f"[rank {2 * node + i}] {2 * node + i} {i} 4 2 {node} 2 {port}" for i in (0, 1)])
+
+    def test_share_the_first_failure(self):
+        for failing in (1, 2):
+            port = free_port()
+            script = f"test $RANK = {failing} && sleep 0.5 && exit 9; sleep 1000"
+            with self.node(0, port, script) as first, self.node(1, port, script) as second:
+                results = [first.wait(20), second.wait(20)]
+                for result in results:
+                    self.assert_exit(result, 9)
+                    self.assertIn(f"rank {failing} (pid", result.err)
+                self.assertLess(abs(results[0].seconds - results[1].seconds), 1.5 * SLACK)
+
+    def test_restart_together(self):
+        port = free_port()
+        script = "test $RANK$TORCHELASTIC_RESTART_COUNT = 30 && exit 9; test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 1000; echo again $RANK"
+        with self.node(0, port, script, "--max-restarts", 1) as first, self.node(1, port, script, "--max-restarts", 1) as second:
+            for node, job in enumerate((first, second)):
+                result = job.wait(20)
+                self.assert_exit(result, 0)
+                self.assertEqual(result.out.count("again"), 2)
+
+    def test_refuse_a_node_rank_that_is_taken(self):
+        port = free_port()
+        with self.node(0, port, "sleep 1000", nnodes=3) as first, self.node(1, port, "sleep 1000", nnodes=3) as second:
+            wait_until(lambda: len(second.others("sleep 1000")) >= 2, 10, "node 1 has joined")
+            with self.node(1, port, "sleep 1000", nnodes=3) as third:
+                result = third.wait(20)
+                self.assert_exit(result, 76)
+                self.assertIn(f"node rank 1 is already taken by {socket.gethostname()}", result.err)
+
+
+class Mistakes(DtorchTest):
+    def test_a_busy_port_is_named_with_its_owner(self):
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            holder.listen()
+            port = holder.getsockname()[1]
+            result = launch("--master-port", str(port), "--", "true")
+            self.assert_exit(result, 71)
+            self.assertIn(f"port {port} on 127.0.0.1 is already in use by", result.err)
+            self.assertIn(f"(pid {os.getpid()})", result.err)
+            self.assertLess(result.seconds, 1 * SLACK)
+
+    def test_another_machines_address_is_refused(self):
+        result = launch("--master-addr", "192.0.2.1", "--", "true")
+        self.assert_exit(result, 71)
+        self.assertIn("192.0.2.1 is not an address of this machine", result.err)
+
+    def test_usage(self):
+        for arguments, words in [
+                ([], "no program"), (["--node-rank", "3", "--", "true"], "--node-rank 3"),
+                (["--nnodes", "2", "--", "true"], "--master-port"), (["--tee", "--", "true"], "--log-dir"),
+                (["-n", "0", "--", "true"], "-n"), (["--rdzv-endpoint", "nonsense", "--", "true"], "host:port")]:
+            result = launch(*arguments)
+            self.assert_exit(result, 64)
+            self.assertIn(words, result.err)
+
+    def test_suggestions(self):
+        for arguments, words in [(["lanch"], "did you mean 'launch'?"), (["run", "x.yaml", "--nnode", "2"], "did you mean '--nnodes'?")]:
+            result = run([FAKE_DTORCH, *arguments])
+            self.assert_exit(result, 64)
+            self.assertIn(words, result.err)
+
+    def test_help_and_version_are_quick(self):
+        for arguments in (["--help"], ["--version"], ["launch", "--help"], ["run", "--help"]):
+            results = [run([FAKE_DTORCH, *arguments]) for _ in range(5)]
+            self.assert_exit(results[0], 0)
+            self.assertTrue(results[0].out.strip())
+            self.assertLess(min(result.seconds for result in results), 0.05 * SLACK)
+
+
+class PythonPrograms(DtorchTest):
+    def test_a_script_is_run_by_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "hello.py")
+            script.write_text("import os, sys\nprint('hello', os.environ['RANK'], sys.argv[1:])\n")
+            result = launch("-n", "2", str(script), "--flag", "-n", "3")
+            self.assert_exit(result, 0)
+            self.assertIn("[rank 1] hello 1 ['--flag', '-n', '3']", result.out)
+            self.assert_exit(launch("--no-python", str(script)), 127)
+
+
+if __name__ == "__main__":
+    dtorch_testing.main()
