@@ -1,8 +1,92 @@
-#include <CLI/CLI.hpp>
+// The command line's entry, and the only place that exits.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
 
-int main(int argc, char** argv) {
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "cli/outcome.h"
+#include "core/job/load.h"
+#include "core/job/suggest.h"
+
+namespace dtorch::cli {
+namespace {
+
+/** The names that could have stood where the unknown word stands: options with dashes, commands without. */
+std::vector<std::string> known_names(const CLI::App& app, bool options) {
+  std::vector<std::string> names;
+  if (options) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+      names.push_back(command->get_name());
+    }
+  }
+  return names;
+}
+
+/** "did you mean 'run'?" for the first argument that the command does not know; empty when nothing is near. */
+std::string suggestion(const CLI::App& app) {
+  const auto used = app.get_subcommands();
+  const CLI::App& command = used.empty() ? app : *used.front();
+  std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty()) return {};
+  const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  const auto names = known_names(command, word.rfind('-', 0) == 0);
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  const std::string_view nearest = job::nearest(word, candidates);
+  return nearest.empty() ? std::string() : "did you mean '" + std::string(nearest) + "'?";
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  const auto used = app.get_subcommands();
+  const std::string name = used.empty() ? "dtorch" : "dtorch " + used.front()->get_name();
+  std::string message = error.what();
+  const auto unknown = app.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !unknown.empty()) {
+    const bool option = unknown.front().rfind('-', 0) == 0;
+    message = std::string("unknown ") + (option ? "option" : used.empty() ? "command" : "argument") + " '" +
+              unknown.front() + "'";
+  }
+  std::string help = suggestion(app);
+  if (help.empty()) help = "see " + name + " --help";
+  print_error(message, help);
+  return exit_code(ErrorKind::usage);
+}
+
+int run(int argc, char** argv) {
   CLI::App app{"Trains neural networks data-parallel from YAML job specs", "dtorch"};
   app.set_version_flag("--version", "dtorch " DTORCH_VERSION);
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  app.require_subcommand(1);
+  Chosen chosen;
+  for (const auto add : {add_run, add_launch, add_join, add_rank, add_agent}) add(app, chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error);
+  }
+  try {
+    return chosen();
+  } catch (const SpecError& error) {
+    std::string text;
+    for (const auto& diagnostic : error.diagnostics()) text += format(diagnostic) + '\n';
+    std::fputs(text.c_str(), stderr);
+    return exit_code(error.kind());
+  } catch (const Error& error) {
+    print_error(error.what(), error.help());
+    return exit_code(error.kind());
+  } catch (const std::exception& error) {
+    print_error(std::string("internal error: ") + error.what(), "please report this");
+    return exit_code(ErrorKind::training);
+  }
 }
+
+}  // namespace
+}  // namespace dtorch::cli
+
+int main(int argc, char** argv) { return dtorch::cli::run(argc, argv); }

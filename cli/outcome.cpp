@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/exit_codes.h"
+#include "core/job/load.h"
 
 namespace dtorch::cli {
 namespace {
@@ -51,6 +53,24 @@ nlohmann::json error_event(const JobOutcome& outcome) {
 int exit_code(const Failure& failure) {
   if (failure.kind == ErrorKind::interrupted && failure.signal != 0) return 128 + failure.signal;
   return dtorch::exit_code(failure.kind);
+}
+
+int finish_run(const JobOutcome& outcome, bool json) {
+  if (!outcome.failure) return 0;
+  if (json) std::cout << error_event(outcome).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  print_failure(outcome);
+  return exit_code(*outcome.failure);
+}
+
+void take_spec(RunOptions& options, const JobSpec& spec) {
+  options.spec_yaml = to_yaml(spec);
+  options.name = spec.name;
+  options.init_method = spec.init_method;
+  options.bind_cores = spec.nodes.bind_cores;
+  options.threads = spec.nodes.threads;
+  options.rendezvous_timeout = spec.timeouts.rendezvous;
+  options.init_timeout = spec.timeouts.init;
+  options.shutdown_timeout = spec.timeouts.shutdown;
 }
 
 }  // namespace dtorch::cli

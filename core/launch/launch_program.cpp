@@ -6,6 +6,7 @@
 
 #include "core/base/host.h"
 #include "core/launch/launcher.h"
+#include "core/launch/node_link.h"
 #include "core/launch/rank_environment.h"
 #include "core/launch/session.h"
 
@@ -20,14 +21,18 @@ class Programs {
   Programs(const LaunchOptions& options, JobObserver& observer)
       : options_(options),
         observer_(observer),
-        session_({options.executable, scratch_.path(), false, options.grace}, observer) {}
+        session_({options.executable, scratch_.path(), false, options.grace}, observer),
+        link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {
     const auto program = find_program(options_.program.front());
     if (!program) return not_found();
     program_ = *program;
-    session_.listen({options_.master_address, options_.master_port});
-    session_.start_agent();
+    try {
+      open_store();
+    } catch (const JobEnded&) {
+      return session_.supervisor().finish();
+    }
     for (int attempt = 0;; ++attempt) {
       const JobOutcome outcome = run_attempt(attempt);
       const bool asked = session_.supervisor().stop_signal() != 0;
@@ -48,18 +53,45 @@ class Programs {
     return outcome;
   }
 
+  void open_store() {
+    const Endpoint endpoint{options_.master_address, options_.master_port};
+    if (options_.node_rank != 0) {
+      session_.start_agent();
+      port_ = endpoint.port;
+      link_.connect(endpoint);
+    } else {
+      session_.listen(endpoint);
+      port_ = session_.store_port();
+      session_.start_agent();
+      if (options_.nnodes > 1) session_.serve_store();
+    }
+    if (options_.nnodes > 1 && !link_.claim(options_.node_rank)) {
+      throw Error(ErrorKind::disagree,
+                  fmt::format("node rank {} is already taken by {}", options_.node_rank, link_.holder(options_.node_rank)),
+                  "give each machine a --node-rank of its own");
+    }
+  }
+
   JobOutcome run_attempt(int attempt) {
     try {
+      link_.begin_attempt(attempt, options_.node_rank, options_.nnodes);
       start_ranks(attempt);
       const Deadline serve = Deadline::after(kServeAfter);
       while (!session_.supervisor().all_ended()) {
         if (serve.expired() || session_.store_wanted()) session_.serve_store();
         session_.pump(session_.serving() ? Deadline::after(std::chrono::seconds(1)) : serve);
       }
+      if (!session_.supervisor().cause()) link_.leave(/*well=*/true);
     } catch (const JobEnded&) {
-      while (!session_.supervisor().all_ended()) session_.supervisor().pump(Deadline::after(std::chrono::seconds(1)));
+    } catch (const Error& error) {
+      session_.supervisor().fail(failure_of(error));
     }
-    return session_.supervisor().finish();
+    Supervisor& supervisor = session_.supervisor();
+    supervisor.pump(Deadline::after(std::chrono::milliseconds(0)));
+    while (!supervisor.all_ended()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
+    const JobOutcome outcome = supervisor.finish();
+    if (outcome.failure) link_.leave(/*well=*/false);
+    return outcome;
   }
 
   void start_ranks(int attempt) {
@@ -69,7 +101,7 @@ class Programs {
     place.node_rank = options_.node_rank;
     place.nnodes = options_.nnodes;
     place.master_address = options_.master_address;
-    place.master_port = session_.store_port();
+    place.master_port = port_;
     place.run_id = options_.run_id.empty() ? session_.tag() : options_.run_id;
     place.restart_count = attempt;
     place.max_restarts = options_.max_restarts;
@@ -102,7 +134,9 @@ class Programs {
   JobObserver& observer_;
   ScratchFolder scratch_;
   std::string program_;
+  int port_ = 0;
   Session session_;
+  NodeLink link_;
 };
 
 }  // namespace

@@ -46,7 +46,10 @@ struct RunOptions {
   std::string log_dir;                 ///< a file a rank instead of prefixed lines; empty: none
   bool bind_cores = false;             ///< pin each rank to its share of the cores
   int threads = 0;                     ///< OMP_NUM_THREADS; 0: cores / local ranks
-  bool joinable = false;               ///< other nodes may come by `dtorch join` and fetch the spec
+  std::string join_endpoint;           ///< `dtorch join`: where node 0 is; spec, nodes and node rank come from there
+  int join_slots = 0;                  ///< how many ranks this machine takes at most; 0: any number
+  /** `dtorch join`: called with the spec and the nodes filled in; fills in the rest, or refuses by throwing. */
+  std::function<void(RunOptions&)> accept;
   std::chrono::milliseconds rendezvous_timeout{300'000};  ///< until all nodes have come
   std::chrono::milliseconds init_timeout{300'000};        ///< the longest silence of the pre-flight
   std::chrono::milliseconds shutdown_timeout{5'000};      ///< from a stop request until ranks are killed

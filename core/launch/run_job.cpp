@@ -5,8 +5,10 @@
 
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <sstream>
 
 #include "core/launch/launcher.h"
+#include "core/launch/node_link.h"
 #include "core/launch/rank_environment.h"
 #include "core/launch/session.h"
 
@@ -25,44 +27,128 @@ Fd spec_file(const std::string& text) {
   return file;
 }
 
+/** "3: lr: 0.1 | 3: lr: 0.2", the first line in which two texts differ. */
+std::string first_difference(const std::string& theirs, const std::string& ours) {
+  std::istringstream left(theirs), right(ours);
+  std::string there, here;
+  for (int line = 1; true; ++line) {
+    const bool more_left = static_cast<bool>(std::getline(left, there));
+    const bool more_right = static_cast<bool>(std::getline(right, here));
+    if (!more_left) there = "(end)";
+    if (!more_right) here = "(end)";
+    if (there != here || (!more_left && !more_right)) return fmt::format("line {}: '{}' there, '{}' here", line, there, here);
+  }
+}
+
 class Job {
  public:
   Job(const RunOptions& options, JobObserver& observer)
-      : options_(options), observer_(observer), session_({options.executable, "", true, options.shutdown_timeout}, observer) {}
+      : options_(options),
+        observer_(observer),
+        session_({options.executable, "", true, options.shutdown_timeout}, observer),
+        link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {
+    JobOutcome outcome;
     try {
       set_up();
       if (!options_.dry_run) {
         session_.supervisor().tell_all({{"type", "start"}});
         while (!session_.supervisor().all_ended()) session_.pump(Deadline::after(std::chrono::seconds(1)));
+        if (!session_.supervisor().cause()) link_.leave(/*well=*/true);
       }
     } catch (const JobEnded&) {
-      while (!session_.supervisor().all_ended()) session_.supervisor().pump(Deadline::after(std::chrono::seconds(1)));
     } catch (const Error& error) {
-      JobOutcome outcome;
-      outcome.failure = failure_of(error);
-      session_.supervisor().finish();
-      return outcome;
+      session_.supervisor().fail(failure_of(error));
     }
-    return session_.supervisor().finish();
+    Supervisor& supervisor = session_.supervisor();
+    supervisor.pump(Deadline::after(std::chrono::milliseconds(0)));
+    while (!supervisor.all_ended()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
+    outcome = supervisor.finish();
+    if (outcome.failure) link_.leave(/*well=*/false);
+    return outcome;
   }
 
  private:
   bool has_store() const { return options_.init_method.rfind("tcp://", 0) == 0; }
+  int nnodes() const { return static_cast<int>(options_.ranks_per_node.size()); }
 
   void set_up() {
-    if (has_store() && options_.node_rank == 0) {
-      endpoint_ = parse_endpoint(options_.init_method);
-      session_.listen(endpoint_);
-      endpoint_.port = session_.store_port();
+    if (!options_.join_endpoint.empty()) {
+      join();
+    } else if (!has_store()) {
+      session_.start_agent();
+    } else if (options_.node_rank == 0) {
+      open_store();
+    } else {
+      meet_node_0();
     }
-    session_.start_agent();
+    if (has_store() && !options_.dry_run) link_.begin_attempt(0, options_.node_rank, nnodes());
     if (!options_.dry_run) start_ranks();  // they load libtorch while the agent checks, and wait for its result
-    session_.serve_store();
     const auto answer =
         session_.call({{"type", "preflight"}, {"spec", options_.spec_yaml}}, options_.init_timeout, "the pre-flight check");
     observer_.plan(answer.value("plan", nlohmann::json::object()));
+  }
+
+  void open_store() {
+    endpoint_ = parse_endpoint(options_.init_method);
+    if (nnodes() > 1 && endpoint_.port == 0) {
+      throw Error(ErrorKind::spec, "port 0 means any free port, but several nodes need one that all of them know",
+                  "name a port: -s init_method=tcp://HOST:29500");
+    }
+    if (options_.dry_run) return session_.start_agent();
+    session_.listen(endpoint_);
+    endpoint_.port = session_.store_port();
+    session_.start_agent();
+    session_.serve_store();
+    if (nnodes() > 1) link_.offer({{"spec", options_.spec_yaml}, {"nodes", options_.ranks_per_node}});
+  }
+
+  /** Another node of the same `dtorch run`: the same spec, and a node rank of its own. */
+  void meet_node_0() {
+    endpoint_ = parse_endpoint(options_.init_method);
+    session_.start_agent();
+    if (options_.dry_run) return;
+    link_.connect(endpoint_);
+    const auto job = link_.fetch_job();
+    const std::string spec = job.at("spec");
+    if (spec != options_.spec_yaml) {
+      throw Error(ErrorKind::disagree,
+                  fmt::format("this spec is not node 0's: {}", first_difference(spec, options_.spec_yaml)),
+                  "start all nodes with the same spec and the same overrides");
+    }
+    if (job.at("nodes") != nlohmann::json(options_.ranks_per_node)) {
+      throw Error(ErrorKind::disagree, fmt::format("node 0 counts ranks per node as {}, this node as {}", job.at("nodes").dump(),
+                                                   nlohmann::json(options_.ranks_per_node).dump()),
+                  "start all nodes with the same --nnodes");
+    }
+    if (!link_.claim(options_.node_rank)) {
+      throw Error(ErrorKind::disagree,
+                  fmt::format("node rank {} is already taken by {}", options_.node_rank, link_.holder(options_.node_rank)),
+                  "give each machine a --node-rank of its own");
+    }
+  }
+
+  /** `dtorch join`: the spec comes from node 0, the node rank is the first one that is free and fits. */
+  void join() {
+    endpoint_ = parse_endpoint(options_.join_endpoint);
+    session_.start_agent();
+    link_.connect(endpoint_);
+    const auto job = link_.fetch_job();
+    options_.spec_yaml = job.at("spec").get<std::string>();
+    options_.ranks_per_node = job.at("nodes").get<std::vector<int>>();
+    options_.accept(options_);
+    session_.supervisor().set_grace(options_.shutdown_timeout);
+    for (int node = 1; node < nnodes(); ++node) {
+      const int ranks = options_.ranks_per_node[static_cast<std::size_t>(node)];
+      if ((options_.join_slots != 0 && ranks > options_.join_slots) || !link_.claim(node)) continue;
+      options_.node_rank = node;
+      observer_.log(-1, "info", fmt::format("joined {} as node {} of {} with {} ranks", to_string(endpoint_), node, nnodes(), ranks));
+      return;
+    }
+    throw Error(ErrorKind::disagree, fmt::format("the job at {} has no free node left that {} slots can fill", to_string(endpoint_),
+                                                 options_.join_slots == 0 ? "any number of" : std::to_string(options_.join_slots)),
+                "its ranks per node: " + job.at("nodes").dump());
   }
 
   void start_ranks() {
@@ -107,10 +193,11 @@ class Job {
     session_.supervisor().start(std::move(start));
   }
 
-  const RunOptions& options_;
+  RunOptions options_;
   JobObserver& observer_;
   Endpoint endpoint_;
   Session session_;
+  NodeLink link_;
 };
 
 }  // namespace

@@ -138,7 +138,9 @@ Clock::time_point Supervisor::next_event(Deadline deadline) const {
 
 void Supervisor::on_signal() {
   for (const int number : signals_.take()) {
-    if (stop_signal_ == 0) {
+    if (cause_ && stop_signal_ == 0) {  // ending already
+      kill_at_ = Clock::now();
+    } else if (stop_signal_ == 0) {
       stop_signal_ = number;
       observer_.log(-1, "info", fmt::format("{}: stopping; once more kills the job", signal_name(number)));
       if (settings_.control) {
@@ -249,6 +251,7 @@ void Supervisor::settle() {
   cause_ = evidence_.failure();
   if (cause_->kind == ErrorKind::timeout) note_stopped_ranks(*cause_);
   program_code_ = ExitStatus{std::max(cause_->exit_code, 0), cause_->signal}.shell_code();
+  if (on_cause) on_cause(*cause_);
   begin_ending();
 }
 

@@ -1,6 +1,7 @@
 // Watches the local ranks of a job and ends them all on the first failure or on request.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -52,10 +53,14 @@ class Supervisor {
   void use_agent(AgentProcess& agent);
   /** Starts a rank. Throws like spawn() and RankOutput. */
   void start(RankStart rank);
+  void set_grace(std::chrono::milliseconds grace) { settings_.grace = grace; }
   /** A message to every rank that still runs. */
   void tell_all(const nlohmann::json& message);
   /** Ends the job for a reason that no local rank gave (another node, the set-up). The first reason is kept. */
   void fail(const Failure& failure);
+
+  /** Called once when the first cause is settled; not for stops on request. */
+  std::function<void(const Failure&)> on_cause;
 
   /** Waits for events until the deadline, at most about 100 ms, and handles them. */
   void pump(Deadline deadline);

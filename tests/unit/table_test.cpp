@@ -27,7 +27,9 @@ TEST(TableTest, KeysAreUniqueAndSectionsComeBeforeTheirKeys) {
     EXPECT_TRUE(seen.insert(key.path).second) << key.path;
     EXPECT_FALSE(key.doc.empty()) << key.path;
     const std::size_t dot = key.path.find('.');
-    if (dot != std::string_view::npos) EXPECT_TRUE(seen.count(key.path.substr(0, dot))) << key.path;
+    if (dot != std::string_view::npos) {
+      EXPECT_TRUE(seen.count(key.path.substr(0, dot))) << key.path;
+    }
   }
 }
 

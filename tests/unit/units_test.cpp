@@ -40,7 +40,7 @@ TEST(UnitsTest, CanonicalTextsReadBack) {
   for (const std::int64_t value : {0LL, 1LL, 999LL, 1000LL, 1500LL, 60'000LL, 90'000LL, 3'600'000LL, 86'400'001LL}) {
     EXPECT_EQ(parse_duration(duration_text(std::chrono::milliseconds(value))), std::chrono::milliseconds(value));
   }
-  for (const std::int64_t value : {0LL, 1LL, 1023LL, 1024LL, 1LL << 20, (1LL << 20) + 1, 25LL << 20, std::numeric_limits<std::int64_t>::max()}) {
+  for (const std::int64_t value : std::initializer_list<std::int64_t>{0, 1, 1023, 1024, 1 << 20, (1 << 20) + 1, 25 << 20, std::numeric_limits<std::int64_t>::max()}) {
     EXPECT_EQ(parse_size(size_text(value)), value) << size_text(value);
   }
   EXPECT_EQ(duration_text(90s), "90s");

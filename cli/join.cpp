@@ -1,0 +1,86 @@
+// `dtorch join`: lends this machine to a job that waits.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+
+#include "cli/commands.h"
+#include "cli/outcome.h"
+#include "cli/plain_observer.h"
+#include "core/job/load.h"
+#include "core/launch/launcher.h"
+#include "core/launch/listen.h"
+
+namespace dtorch::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct JoinArguments {
+  RunOptions options;
+  double timeout = 300;
+  bool allow_paths = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+bool inside_here(const std::string& path) {
+  std::error_code error;
+  const fs::path here = fs::canonical(".", error);
+  const fs::path whole = fs::weakly_canonical(here / path, error);
+  return !error && std::mismatch(here.begin(), here.end(), whole.begin(), whole.end()).first == here.end();
+}
+
+/** The spec is another machine's: it may neither run code from a file nor read what lies outside this folder. */
+void refuse_foreign_paths(const JobSpec& spec) {
+  constexpr std::array<std::string_view, 6> kBuiltIn{"auto", "gloo", "nccl", "mpi", "tcp", "shm"};
+  const std::string help = "look at the spec, then join with --allow-paths if you trust it";
+  if (std::find(kBuiltIn.begin(), kBuiltIn.end(), spec.backend) == kBuiltIn.end()) {
+    throw Error(ErrorKind::not_allowed, fmt::format("the job wants to load the module '{}'", spec.backend), help);
+  }
+  const DatasetSpec& data = spec.dataset;
+  for (const auto& path : {data.root, data.train_images, data.train_labels, data.test_images, data.test_labels}) {
+    if (inside_here(path)) continue;
+    throw Error(ErrorKind::not_allowed, fmt::format("the job wants to read '{}', which is outside {}", path, fs::current_path().string()),
+                help);
+  }
+}
+
+void accept_spec(RunOptions& options, bool allow_paths) {
+  const JobSpec spec = parse_job(options.spec_yaml, "node 0's spec");
+  if (!allow_paths) refuse_foreign_paths(spec);
+  take_spec(options, spec);
+}
+
+int run_join(JoinArguments& arguments) {
+  RunOptions& options = arguments.options;
+  parse_endpoint(options.join_endpoint);  // what is wrong with it is said before anything starts
+  options.executable = executable_path();
+  options.init_method = options.join_endpoint.rfind("tcp://", 0) == 0 ? options.join_endpoint : "tcp://" + options.join_endpoint;
+  options.rendezvous_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout * 1000));
+  options.accept = [allow = arguments.allow_paths](RunOptions& filled) { accept_spec(filled, allow); };
+  PlainObserver observer(arguments.json, arguments.quiet);
+  return finish_run(run_job(options, observer), arguments.json);
+}
+
+}  // namespace
+
+void add_join(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<JoinArguments>();
+  RunOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("join", "Lends this machine to a job that waits at node 0");
+  command->add_option("ENDPOINT", options.join_endpoint, "tcp://HOST:PORT, the init_method of the job")->required();
+  command->add_option("--slots", options.join_slots, "How many ranks this machine takes at most (default: any number)")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--allow-paths", arguments->allow_paths, "Trust the spec with modules and files outside this folder");
+  command->add_option("--timeout", arguments->timeout, "Seconds to wait for the job (default 300)")->check(CLI::Range(0.1, 1e6));
+  command->add_option("--log-dir", options.log_dir, "Ranks' output goes to DIR/rankN.log instead");
+  command->add_flag("--json", arguments->json, "JSON lines on standard output");
+  command->add_flag("-q,--quiet", arguments->quiet, "Only warnings and errors");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run_join(*arguments); }; });
+}
+
+}  // namespace dtorch::cli

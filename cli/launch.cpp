@@ -1,0 +1,150 @@
+// `dtorch launch`: any program once a rank, with torchrun's environment.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/outcome.h"
+#include "core/launch/launcher.h"
+#include "core/launch/listen.h"
+#include "core/launch/spawn.h"
+
+namespace dtorch::cli {
+namespace {
+
+struct LaunchArguments {
+  LaunchOptions options;
+  std::string endpoint;
+  bool standalone = false;
+  bool tee = false;
+  bool no_python = false;
+  std::vector<int> show;   ///< local ranks whose output is shown; empty: all
+  double grace = 5;
+};
+
+/** Shows what programs print, a prefix before each line, and the launcher's own messages. */
+class ProgramObserver : public JobObserver {
+ public:
+  ProgramObserver(const LaunchArguments& arguments, int first_rank) : arguments_(arguments), first_rank_(first_rank) {}
+  void plan(const nlohmann::json&) override {}
+  void phase(int, const std::string&) override {}
+  void step(const StepRecord&) override {}
+  void epoch(const EpochRecord&) override {}
+  void eval(const EvalRecord&) override {}
+  void result(const ResultRecord&) override {}
+  void tick() override {}
+  void log(int rank, const std::string& level, const std::string& text) override {
+    const std::string who = rank < 0 ? "dtorch" : fmt::format("[rank {}]", rank);
+    std::fputs(fmt::format("{}: {}{}\n", who, level == "warning" ? "warning: " : "", text).c_str(), stderr);
+  }
+  void output(int rank, bool is_stderr, const std::string& line) override {
+    if (!arguments_.options.log_dir.empty() && !arguments_.tee) return;
+    const auto& show = arguments_.show;
+    if (!show.empty() && std::find(show.begin(), show.end(), rank - first_rank_) == show.end()) return;
+    write_line(is_stderr ? STDERR_FILENO : STDOUT_FILENO, fmt::format("[rank {}] {}\n", rank, line));
+  }
+
+ private:
+  static void write_line(int fd, const std::string& text) {
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+      if (n < 0 && errno != EINTR) return;  // nobody reads any more
+      if (n > 0) done += static_cast<std::size_t>(n);
+    }
+  }
+
+  const LaunchArguments& arguments_;
+  int first_rank_;
+};
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+/** Like torchrun: a script is run by Python, unbuffered, so that its lines come when they are printed. */
+void add_python(LaunchArguments& arguments) {
+  auto& program = arguments.options.program;
+  if (arguments.no_python || !ends_with(program.front(), ".py") || find_program(program.front())) return;
+  program.insert(program.begin(), {"python3", "-u"});
+}
+
+void check(LaunchArguments& arguments) {
+  LaunchOptions& options = arguments.options;
+  if (options.program.empty()) {
+    throw Error(ErrorKind::usage, "no program given", "write it last: dtorch launch -n 2 -- PROGRAM ARGS");
+  }
+  if (!arguments.endpoint.empty()) {
+    const Endpoint endpoint = parse_endpoint(arguments.endpoint);
+    options.master_address = endpoint.host;
+    options.master_port = endpoint.port;
+  }
+  if (arguments.standalone) {
+    if (options.nnodes != 1) throw Error(ErrorKind::usage, "--standalone is for one node", "leave out --nnodes");
+    options.master_address = "127.0.0.1";
+    options.master_port = 0;
+  }
+  if (options.node_rank < 0 || options.node_rank >= options.nnodes) {
+    throw Error(ErrorKind::usage, fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, options.nnodes - 1));
+  }
+  if (options.nnodes > 1 && options.master_port == 0) {
+    throw Error(ErrorKind::usage, "several nodes need a port that all of them know", "add --master-port or --rdzv-endpoint HOST:PORT");
+  }
+  if (arguments.tee && options.log_dir.empty()) {
+    throw Error(ErrorKind::usage, "--tee needs --log-dir", "without --log-dir the output is shown anyway");
+  }
+  options.grace = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.grace * 1000));
+  add_python(arguments);
+}
+
+int run_launch(LaunchArguments& arguments) {
+  check(arguments);
+  arguments.options.executable = executable_path();
+  ProgramObserver observer(arguments, arguments.options.node_rank * arguments.options.local_ranks);
+  const JobOutcome outcome = launch_program(arguments.options, observer);
+  if (!outcome.failure) return 0;
+  JobOutcome shown = outcome;
+  // What was shown line by line is not repeated.
+  if (arguments.options.log_dir.empty() || arguments.tee) shown.tail.clear();
+  print_failure(shown);
+  return outcome.program_code != 0 ? outcome.program_code : exit_code(*outcome.failure);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<LaunchArguments>();
+  LaunchOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("launch", "Starts any program once a rank, with torchrun's environment");
+  command->usage("dtorch launch -n N [OPTIONS] -- PROGRAM [ARGS...]");
+  command->add_option("-n,--nproc-per-node", options.local_ranks, "Ranks on this machine")->check(CLI::Range(1, 4096));
+  command->add_option("--nnodes", options.nnodes, "Machines; each runs dtorch launch with its --node-rank")
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--node-rank", options.node_rank, "This machine's number, from 0");
+  command->add_option("--master-addr", options.master_address, "Node 0's address (default 127.0.0.1)");
+  command->add_option("--master-port", options.master_port, "Node 0's port; 0: any free one")->check(CLI::Range(0, 65535));
+  command->add_option("--rdzv-endpoint", arguments->endpoint, "HOST:PORT, for --master-addr and --master-port");
+  command->add_option("--rdzv-id", options.run_id, "TORCHELASTIC_RUN_ID (default: made up)");
+  command->add_flag("--standalone", arguments->standalone, "One machine, any free port (the default)");
+  command->add_option("--max-restarts", options.max_restarts, "How often all ranks are started again after a failure")
+      ->check(CLI::Range(0, 1'000'000));
+  command->add_option("--log-dir", options.log_dir, "Output goes to DIR/rankN.log instead");
+  command->add_flag("--tee", arguments->tee, "With --log-dir: show the output too");
+  command->add_option("--local-ranks-filter", arguments->show, "Show the output of these local ranks only: 0,2")->delimiter(',');
+  command->add_flag("--bind-cores", options.bind_cores, "Pin each rank to its share of the cores");
+  command->add_flag("--no-python", arguments->no_python, "Never run a .py file with python3");
+  command->add_option("--grace", arguments->grace, "Seconds from Ctrl-C until programs are killed (default 5)")
+      ->check(CLI::Range(0.0, 86400.0));
+  command->prefix_command();
+  command->callback([arguments, command, &chosen] {
+    arguments->options.program = command->remaining();
+    chosen = [arguments] { return run_launch(*arguments); };
+  });
+}
+
+}  // namespace dtorch::cli

@@ -1,0 +1,89 @@
+// `dtorch run`: trains what a job spec describes.
+#include <fmt/format.h>
+
+#include <memory>
+#include <numeric>
+
+#include "cli/commands.h"
+#include "cli/engine_library.h"
+#include "cli/outcome.h"
+#include "cli/plain_observer.h"
+#include "core/job/load.h"
+#include "core/launch/launcher.h"
+
+namespace dtorch::cli {
+namespace {
+
+struct RunArguments {
+  std::string spec;
+  std::vector<std::string> overrides;
+  RunOptions options;
+  int nnodes = 0;   ///< 0: as many as the spec names hosts, else 1
+  bool json = false;
+  bool quiet = false;
+};
+
+std::vector<int> ranks_per_node(const JobSpec& spec, int nnodes) {
+  std::vector<int> ranks;
+  for (const auto& host : spec.nodes.hosts) ranks.push_back(host.slots);
+  if (!ranks.empty()) {
+    const int slots = std::accumulate(ranks.begin(), ranks.end(), 0);
+    if (nnodes != 0 && nnodes != static_cast<int>(ranks.size())) {
+      throw Error(ErrorKind::usage, fmt::format("--nnodes {}, but the spec names {} hosts", nnodes, ranks.size()));
+    }
+    if (slots != spec.world_size) {
+      throw Error(ErrorKind::spec, fmt::format("nodes.hosts has {} slots, but world_size is {}", slots, spec.world_size));
+    }
+    return ranks;
+  }
+  const int count = nnodes == 0 ? 1 : nnodes;
+  if (spec.world_size % count != 0) {
+    throw Error(ErrorKind::spec, fmt::format("world_size {} cannot be split evenly over {} nodes", spec.world_size, count),
+                "name the hosts and their slots in nodes.hosts");
+  }
+  return std::vector<int>(static_cast<std::size_t>(count), spec.world_size / count);
+}
+
+/** env://: another launcher started this process as one rank. */
+int run_as_rank(const RunOptions& options) {
+  return engine_exit_code(load_engine().run_rank({options.spec_yaml, -1, options.losses_file, options.dry_run}));
+}
+
+int run_run(RunArguments& arguments) {
+  const JobSpec spec = load_job(arguments.spec, arguments.overrides);
+  RunOptions& options = arguments.options;
+  take_spec(options, spec);
+  if (spec.init_method.rfind("env://", 0) == 0) return run_as_rank(options);
+  options.executable = executable_path();
+  options.ranks_per_node = ranks_per_node(spec, arguments.nnodes);
+  const int nnodes = static_cast<int>(options.ranks_per_node.size());
+  if (options.node_rank < 0 || options.node_rank >= nnodes) {
+    throw Error(ErrorKind::usage, fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, nnodes - 1),
+                "give --nnodes, or name the machines in nodes.hosts");
+  }
+  PlainObserver observer(arguments.json, arguments.quiet);
+  return finish_run(run_job(options, observer), arguments.json);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Chosen& chosen) {
+  auto arguments = std::make_shared<RunArguments>();
+  RunOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("run", "Trains what a job spec describes");
+  command->add_option("JOB", arguments->spec, "The job spec, a YAML file (-: standard input)")->required();
+  command->add_option("-s,--set", arguments->overrides, "Overrides a value of the spec: optimizer.lr=0.1")
+      ->take_all()
+      ->allow_extra_args(false);
+  command->add_flag("--dry-run", options.dry_run, "Checks everything, prints the plan and stops");
+  command->add_flag("--json", arguments->json, "JSON lines on standard output");
+  command->add_flag("-q,--quiet", arguments->quiet, "Only warnings and errors");
+  command->add_option("--losses", options.losses_file, "Rank R writes its loss at every step to FILE.R");
+  command->add_option("--nnodes", arguments->nnodes, "Machines; each runs dtorch run with its --node-rank")
+      ->check(CLI::Range(1, 65536));
+  command->add_option("--node-rank", options.node_rank, "This machine's number, from 0");
+  command->add_option("--log-dir", options.log_dir, "Ranks' output goes to DIR/rankN.log instead");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run_run(*arguments); }; });
+}
+
+}  // namespace dtorch::cli
