@@ -100,11 +100,11 @@ struct Inspected {
 };
 
 // A gzip file carries its own checksum; a plain one of a known dataset is compared with the published one.
-void check_plain_file(const DatasetFiles& files, Part part) {
+void check_plain_file(const DatasetFiles& files, Part part, const IdxFile& images) {
+  if (files.known == nullptr || images.compressed()) return;
   const auto& path = files.path(part);
-  if (files.known == nullptr || path.ends_with(".gz")) return;
   const auto& expected = files.known->file(part).contents_md5;
-  if (const auto found = md5_of_contents(path, files.known->file(part).bytes); found != expected) {
+  if (const auto found = md5_of_file(path); found != expected) {
     throw Error(ErrorKind::data,
                 fmt::format("{}: expected {}'s MD5 {}, found {}", path, files.known->title, expected, found),
                 "The file is damaged or another dataset's: delete it so that it is fetched anew, or set "
@@ -139,8 +139,9 @@ DatasetInfo prepare_dataset(const DatasetSource& source, Catalog catalog) {
 std::unique_ptr<ImageDataset> load_dataset(const DatasetSource& source, Split split, Catalog catalog) {
   Inspected data(locate(source, catalog, Access::local_only));
   const bool train = split == Split::train;
-  check_plain_file(data.files, train ? Part::train_images : Part::test_images);
-  return std::make_unique<TensorDataset>(read_images(train ? data.train_images : data.test_images),
+  auto& images = train ? data.train_images : data.test_images;
+  check_plain_file(data.files, train ? Part::train_images : Part::test_images, images);
+  return std::make_unique<TensorDataset>(read_images(images),
                                          to_tensor(train ? data.train_labels : data.test_labels));
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <thread>
@@ -133,7 +134,7 @@ bool Downloader::try_mirror(const DownloadRequest& request, const std::string& u
         std::this_thread::sleep_for(kPauseAfterCut * cuts);
         break;
       case TransferEnd::unreachable:
-        connecting_ += Clock::now() - begin;
+        connecting_ += std::min<std::chrono::nanoseconds>(Clock::now() - begin, patience);
         [[fallthrough]];
       case TransferEnd::refused:
         attempts.note(url, result.reason);

@@ -52,6 +52,7 @@ FolderLock::FolderLock(const std::string& folder, const std::string& purpose,
   auto before = progress();
   bool told = false;
   while (!take_lock(file_, path)) {
+    std::this_thread::sleep_for(kPollInterval);
     if (!told) log_info(fmt::format("{} {}: waiting for it", holder(file_), purpose));
     told = true;
     if (const auto now = progress(); now != before) {
@@ -64,7 +65,6 @@ FolderLock::FolderLock(const std::string& folder, const std::string& purpose,
                               std::chrono::duration_cast<std::chrono::seconds>(patience).count()),
                   fmt::format("If that process hangs, end it; its lock on {} goes with it.", path));
     }
-    std::this_thread::sleep_for(kPollInterval);
   }
   // For the message of whoever waits; not being able to leave it harms nobody.
   const auto text = fmt::format("process {} on {}", ::getpid(), host_name());

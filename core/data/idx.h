@@ -30,6 +30,7 @@ class IdxFile {
   /** Bytes of data after the header: the product of shape(). */
   std::uint64_t data_bytes() const { return data_bytes_; }
   const std::string& name() const { return reader_.name(); }
+  bool compressed() const { return reader_.compressed(); }
 
   /** Reads the data, all of it, into `out` (data_bytes() long), and checks that the file ends there. To be
    * called once. */

@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/data/checksum.h"
-#include "core/data/download.h"
 #include "core/data/folder_lock.h"
 
 namespace dtorch {
@@ -127,7 +127,7 @@ std::vector<std::string> urls_for(const KnownFile& file, const std::vector<std::
   return urls;
 }
 
-DatasetFiles download(const KnownDataset& known, const DatasetSource& source) {
+DatasetFiles download(const KnownDataset& known, const DatasetSource& source, DownloadLimits limits) {
   const fs::path root = root_of(source);
   std::error_code error;
   fs::create_directories(root, error);
@@ -138,7 +138,7 @@ DatasetFiles download(const KnownDataset& known, const DatasetSource& source) {
   const FolderLock lock(
       root.string(), fmt::format("is downloading {} to {}", known.title, root.string()),
       [&] { return bytes_in(root); }, kLockPatience);
-  Downloader downloader;
+  Downloader downloader(limits);
   for (const auto& file : known.files) {
     if (!existing(root, file.name).empty())
       continue;  // kept from before, or another process has just brought it
@@ -191,6 +191,15 @@ struct Tried {
   }
 };
 
+void announce_fallback(const KnownDataset& known, const std::string& fallback, const Tried& tried) {
+  log_warning(
+      fmt::format("no {} here: using {} instead, as dataset.fallback says. Tried:", known.title, fallback));
+  std::istringstream lines(tried.list);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) log_warning(line);
+  }
+}
+
 std::optional<DatasetFiles> find_locally(const KnownDataset& known, const DatasetSource& source,
                                          Tried& tried) {
   const auto root = root_of(source);
@@ -210,10 +219,10 @@ std::optional<DatasetFiles> find_locally(const KnownDataset& known, const Datase
   return std::nullopt;
 }
 
-std::optional<DatasetFiles> try_download(const KnownDataset& known, const DatasetSource& source, Tried& tried,
-                                         ErrorKind& kind) {
+std::optional<DatasetFiles> try_download(const KnownDataset& known, const DatasetSource& source,
+                                         DownloadLimits limits, Tried& tried, ErrorKind& kind) {
   try {
-    return download(known, source);
+    return download(known, source, limits);
   } catch (const Error& error) {
     // Another source may help against these; a full disk or a folder that cannot be written is the user's to
     // know.
@@ -226,7 +235,7 @@ std::optional<DatasetFiles> try_download(const KnownDataset& known, const Datase
 
 }  // namespace
 
-DatasetFiles locate(const DatasetSource& source, Catalog catalog, Access access) {
+DatasetFiles locate(const DatasetSource& source, Catalog catalog, Access access, DownloadLimits limits) {
   if (source.type == "idx") return locate_idx(source);
   const auto* known = find_known(catalog, source.type);
   if (known == nullptr) {
@@ -238,16 +247,14 @@ DatasetFiles locate(const DatasetSource& source, Catalog catalog, Access access)
   auto kind = ErrorKind::data;
   if (auto files = find_locally(*known, source, tried)) return std::move(*files);
   if (source.download && access == Access::may_download) {
-    if (auto files = try_download(*known, source, tried, kind)) return std::move(*files);
+    if (auto files = try_download(*known, source, limits, tried, kind)) return std::move(*files);
   }
   if (!source.fallback.empty() && source.fallback != source.type) {
-    DatasetSource other{.type = source.fallback};
+    if (access == Access::may_download) announce_fallback(*known, source.fallback, tried);
+    DatasetSource other;
+    other.type = source.fallback;
     other.download = source.download;
-    if (access == Access::may_download) {
-      log_warning(fmt::format("no {} here: using {} instead, as dataset.fallback says. Tried:{}",
-                              known->title, source.fallback, tried.list));
-    }
-    return locate(other, catalog, access);
+    return locate(other, catalog, access, limits);
   }
   throw Error(kind, fmt::format("{} was not found. Tried:{}", known->title, tried.list),
               source.download

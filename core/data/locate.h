@@ -5,6 +5,7 @@
 
 #include "core/data/catalog.h"
 #include "core/data/dataset.h"
+#include "core/data/download.h"
 
 namespace dtorch {
 
@@ -31,6 +32,6 @@ enum class Access {
  * another dataset's, or nothing was found (every place is named); Error(lost) when no mirror answers;
  * Error(cannot_create | cannot_write) when root cannot take the download.
  */
-DatasetFiles locate(const DatasetSource& source, Catalog catalog, Access access);
+DatasetFiles locate(const DatasetSource& source, Catalog catalog, Access access, DownloadLimits limits = {});
 
 }  // namespace dtorch

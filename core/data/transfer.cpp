@@ -133,9 +133,6 @@ bool Receiver::begin() {
   curl_off_t length = -1;
   curl_easy_getinfo(curl_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
   total_ = length > 0 ? size_ + static_cast<std::uint64_t>(length) : 0;
-  if (total_ > request_.max_bytes) {
-    return refuse(fmt::format("{} bytes, more than the expected {}", total_, request_.max_bytes));
-  }
   begun_ = true;
   if (size_ > 0)
     log_info(
@@ -182,6 +179,10 @@ TransferResult Receiver::result(CURLcode code, std::string_view detail) {
     result_.end = TransferEnd::complete;
     return result_;
   }
+  if (code == CURLE_FILESIZE_EXCEEDED) {
+    refuse(fmt::format("more than the expected {} bytes", request_.max_bytes));
+    return result_;
+  }
   result_.reason = detail.empty() ? curl_easy_strerror(code) : std::string(detail);
   if (begun_) {
     result_.end = TransferEnd::cut;
@@ -223,6 +224,7 @@ struct HttpTransfer::Handle {
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "dtorch");
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, milliseconds(request.connect));
+    curl_easy_setopt(c, CURLOPT_MAXFILESIZE_LARGE, static_cast<curl_off_t>(request.max_bytes));
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, std::max(1L, milliseconds(request.stall) / 1000));
     if (request.offset > 0) {
