@@ -10,19 +10,20 @@ function(dtorch_light_library folder)
   target_link_libraries(dtorch_${name} PRIVATE dtorch_flags)
 endfunction()
 
-# The one precompiled header: libtorch costs 23 s a file without it.
-file(WRITE ${PROJECT_BINARY_DIR}/pch.cpp "")
-add_library(dtorch_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
-target_precompile_headers(dtorch_pch PRIVATE <torch/torch.h> <torch/csrc/distributed/c10d/PrefixStore.hpp>
-    <torch/csrc/distributed/c10d/Store.hpp> <torch/csrc/distributed/c10d/TCPStore.hpp> <fmt/format.h>
-    <nlohmann/json.hpp>)
-
 function(dtorch_torch_settings target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${target} PRIVATE dtorch_flags dtorch_torch fmt::fmt-header-only nlohmann_json::nlohmann_json
       Threads::Threads)
 endfunction()
-dtorch_torch_settings(dtorch_pch)
+# The one precompiled header: libtorch costs 23 s a file without it.
+if(NOT DTORCH_LIGHT_ONLY)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch.cpp CONTENT "")
+  add_library(dtorch_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
+  target_precompile_headers(dtorch_pch PRIVATE <torch/torch.h> <torch/csrc/distributed/c10d/PrefixStore.hpp>
+      <torch/csrc/distributed/c10d/Store.hpp> <torch/csrc/distributed/c10d/TCPStore.hpp> <fmt/format.h>
+      <nlohmann/json.hpp>)
+  dtorch_torch_settings(dtorch_pch)
+endif()
 
 # Objects that see libtorch; all of them together are libdtorch.so.
 function(dtorch_torch_library folder)
@@ -44,14 +45,17 @@ function(dtorch_shared_library)
   target_link_options(dtorch PUBLIC LINKER:--no-as-needed ${GLOO_LIBRARY})
   target_link_libraries(dtorch PRIVATE ${GLOO_LIBRARY} PUBLIC dtorch_torch PRIVATE dtorch_job dtorch_base CURL::libcurl
       ZLIB::ZLIB OpenSSL::Crypto)
-  target_include_directories(dtorch PUBLIC ${PROJECT_SOURCE_DIR}/include)
-  set_target_properties(dtorch PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(dtorch PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/include>"
+      "$<INSTALL_INTERFACE:include;include/dtorch/internal>")
+  target_compile_features(dtorch PUBLIC cxx_std_20)
+  set_target_properties(dtorch PROPERTIES LINKER_LANGUAGE CXX INSTALL_RPATH "$ORIGIN;${DTORCH_TORCH_FOUND}/lib")
 endfunction()
 
 function(dtorch_executable)
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.cpp)
   add_executable(dtorch_cli ${sources})
-  set_target_properties(dtorch_cli PROPERTIES OUTPUT_NAME dtorch)
+  # The command line opens libdtorch.so by name, when it needs it.
+  set_target_properties(dtorch_cli PROPERTIES OUTPUT_NAME dtorch INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib")
   target_compile_definitions(dtorch_cli PRIVATE DTORCH_VERSION="${PROJECT_VERSION}")
   target_link_libraries(dtorch_cli PRIVATE dtorch_flags dtorch_job dtorch_launch dtorch_report dtorch_base CLI11::CLI11
       ${CMAKE_DL_LIBS})

@@ -1,19 +1,21 @@
-# Makes dtorch::torch: the CPU part of libtorch, as imported libraries. find_package(Torch) of the CUDA wheel demands a
+# Makes dtorch_torch: the CPU part of libtorch, as imported libraries. find_package(Torch) of the CUDA wheel demands a
 # whole CUDA toolkit, which a machine without a GPU need not have.
-set(DTORCH_TORCH_VERSION 2.11.0)
+include(${CMAKE_CURRENT_LIST_DIR}/TorchSearch.cmake)
 set(DTORCH_TORCH_ROOT "" CACHE PATH "Folder that holds libtorch's include/ and lib/ (empty: search)")
-if(DEFINED ENV{XDG_CACHE_HOME})
-  set(cache_home $ENV{XDG_CACHE_HOME})
-else()
-  set(cache_home $ENV{HOME}/.cache)
+if(NOT EXISTS "${DTORCH_TORCH_FOUND}/lib/libtorch_cpu.so" OR DTORCH_TORCH_ROOT)
+  dtorch_find_torch(found)
+  if(NOT found)
+    message(FATAL_ERROR "libtorch ${DTORCH_TORCH_SERIES} was not found. Run ./dev deps, or set DTORCH_TORCH_ROOT")
+  endif()
+  set(DTORCH_TORCH_FOUND ${found} CACHE INTERNAL "The libtorch in use")
 endif()
-find_path(TORCH_INCLUDE_DIR torch/csrc/api/include/torch/torch.h
-    PATHS ${DTORCH_TORCH_ROOT}/include ${cache_home}/dtorch/torch-${DTORCH_TORCH_VERSION}/torch/include REQUIRED)
-get_filename_component(TORCH_ROOT ${TORCH_INCLUDE_DIR} DIRECTORY)
+message(STATUS "libtorch: ${DTORCH_TORCH_FOUND}")
+
 foreach(lib torch_cpu c10)
   add_library(dtorch_${lib} SHARED IMPORTED GLOBAL)
-  set_target_properties(dtorch_${lib} PROPERTIES IMPORTED_LOCATION ${TORCH_ROOT}/lib/lib${lib}.so)
+  set_target_properties(dtorch_${lib} PROPERTIES IMPORTED_LOCATION ${DTORCH_TORCH_FOUND}/lib/lib${lib}.so)
 endforeach()
-add_library(dtorch_torch INTERFACE)
-target_include_directories(dtorch_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIR} ${TORCH_INCLUDE_DIR}/torch/csrc/api/include)
+add_library(dtorch_torch INTERFACE IMPORTED GLOBAL)
+target_include_directories(dtorch_torch SYSTEM INTERFACE ${DTORCH_TORCH_FOUND}/include
+    ${DTORCH_TORCH_FOUND}/include/torch/csrc/api/include)
 target_link_libraries(dtorch_torch INTERFACE dtorch_torch_cpu dtorch_c10)
