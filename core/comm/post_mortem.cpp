@@ -48,12 +48,14 @@ void publish_note(const StorePtr& store, const FailureNote& note) {
 std::map<int, FailureNote> read_notes(const StorePtr& store, const std::vector<int>& ranks, Deadline deadline,
                                       const std::function<bool(const std::map<int, FailureNote>&)>& enough) {
   std::map<int, FailureNote> notes;
+  auto unread = ranks;
   while (true) {
-    for (const int rank : ranks) {
-      if (notes.contains(rank) || !store->check({key_of(rank)})) continue;
+    std::erase_if(unread, [&](int rank) {
+      if (!store->check({key_of(rank)})) return false;
       if (auto note = parse_note(rank, store->get_to_str(key_of(rank))))
         notes.emplace(rank, std::move(*note));
-    }
+      return true;
+    });
     if (enough(notes) || deadline.expired()) return notes;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

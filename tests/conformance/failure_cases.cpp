@@ -15,8 +15,12 @@ namespace {
 // Machines that run tests are loaded: what should take 50 ms is given this long.
 constexpr milliseconds kSoon{2'000};
 
-void expect_missing(const Thrown& thrown, const std::vector<int>& ranks) {
-  expect(thrown.missing == ranks, fmt::format("names the wrong ranks as missing: {}", thrown.message));
+/** The last rank is missing; where deadlines are short, slow others may rightly be named beside it. */
+void expect_last_missing(const Thrown& thrown, const Rank& rank, bool others_may_be = false) {
+  const auto& missing = thrown.missing;
+  const bool named = std::find(missing.begin(), missing.end(), rank.world() - 1) != missing.end();
+  expect(named && (others_may_be || missing.size() == 1),
+         "names the wrong ranks as missing: " + thrown.message);
 }
 
 /** All but the last rank call `action` and run into their deadline; the last comes when they have all given
@@ -34,7 +38,7 @@ void deadline_passes(Rank& rank, milliseconds timeout, const std::function<void(
   rank.tell(fmt::format("gave up {}", rank.rank()));
   expect(thrown.after >= std::min(timeout, milliseconds(10)) && thrown.after < timeout + kSoon,
          fmt::format("ended after {} ms", thrown.after.count()));
-  expect_missing(thrown, {rank.world() - 1});
+  expect_last_missing(thrown, rank, true);
   expect(contains(thrown.message, "#1") && contains(thrown.message, "bytes"), thrown.message);
 }
 
@@ -76,7 +80,7 @@ void recv_deadline(Rank& rank) {
   if (rank.rank() == 0) {
     at::Tensor tensor = at::ones({10});
     const auto thrown = expect_error([&] { group->recv(tensor, 1)->wait(); }, ErrorKind::timeout);
-    expect_missing(thrown, {1});
+    expect(thrown.missing == std::vector<int>{1}, thrown.message);
     rank.tell("gave up");
   } else {
     rank.await("gave up");
@@ -297,7 +301,7 @@ void stopped_rank(Rank& rank) {
   for (int i = 0; i < 10; ++i) group->all_reduce(tensor)->wait();
   if (rank.last()) ::raise(SIGSTOP);
   const auto thrown = expect_error([&] { group->all_reduce(tensor)->wait(); }, ErrorKind::timeout);
-  expect_missing(thrown, {rank.world() - 1});
+  expect_last_missing(thrown, rank);
 }
 
 void stopped_half_way(Rank& rank) {
@@ -315,10 +319,10 @@ void stopped_half_way(Rank& rank) {
         for (int i = 0; i < 100'000; ++i) group->all_reduce_agreed(tensor)->wait();
       },
       ErrorKind::timeout);
-  expect_missing(thrown, {rank.world() - 1});
+  expect_last_missing(thrown, rank);
 }
 
-constexpr std::array kCases{
+constexpr std::array kFailureCases{
     Case{"DeadlineOf10Ms", 2, deadline_of_10_ms},
     Case{"DeadlineOfAgreedCall", 2, deadline_of_agreed_call},
     Case{"MonitoredBarrierNamesTheMissing", 2, deadline_of_barrier},
@@ -347,7 +351,7 @@ constexpr std::array kCases{
 }  // namespace
 
 std::span<const Case> failure_cases() {
-  return kCases;
+  return kFailureCases;
 }
 
 }  // namespace dtorch::conformance
