@@ -92,7 +92,7 @@ void RankRun::run() {
   const auto meeting = rendezvous(rendezvous_request(spec, environment));
   const auto group = std::make_shared<ProcessGroup>(backend, meeting->store(), meeting->rank(),
                                                     meeting->world_size(), group_options(spec));
-  control_.watch(group, meeting->rank());
+  control_.watch(group);
   train(spec, data.get(), group, sink, {&control_.stop_requested(), &control_.step(), meeting->store()});
   sink.close();
 }

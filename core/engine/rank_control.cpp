@@ -4,21 +4,21 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "core/engine/stack.h"
+#include "core/comm/stack.h"
+#include "core/comm/stall_dump.h"
 
 namespace dtorch::engine {
 namespace {
 
 std::atomic<bool> stop_flag{false};
 
-void on_stop_signal(int) {
-  stop_flag = true;
-}
+void on_stop_signal(int) { stop_flag = true; }
 
 void stop_on_signals() {
   struct sigaction action {};
@@ -28,24 +28,10 @@ void stop_on_signals() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-nlohmann::json ring_entry(const CollectiveRecord& record, Clock::time_point now) {
-  const auto ms = [](Clock::duration span) {
-    return std::chrono::duration<double, std::milli>(span).count();
-  };
-  nlohmann::json entry{{"sequence", record.sequence},
-                       {"operation", record.operation},
-                       {"bytes", record.bytes},
-                       {"started_ms_ago", ms(now - record.started)},
-                       {"finished", record.finished.has_value()}};
-  entry["ms"] = ms(record.finished.value_or(now) - record.started);
-  return entry;
-}
-
 }  // namespace
 
-RankControl::RankControl(int control_fd) : main_thread_(::pthread_self()) {
+RankControl::RankControl(int control_fd) {
   stop_flag = false;
-  prepare_stacks();
   if (control_fd < 0) {
     stop_on_signals();
     return;
@@ -69,12 +55,11 @@ void RankControl::send(const nlohmann::json& message) {
   if (channel_) channel_->send(message);
 }
 
-void RankControl::watch(const ProcessGroupPtr& group, int rank) {
+void RankControl::watch(const ProcessGroupPtr& group) {
   std::optional<std::string> aborted;
   {
     const std::lock_guard lock(mutex_);
     group_ = group;
-    rank_ = rank;
     aborted = abort_reason_;
   }
   if (aborted && group) group->abort(*aborted);
@@ -85,9 +70,7 @@ std::optional<std::string> RankControl::abort_reason() const {
   return abort_reason_;
 }
 
-const std::atomic<bool>& RankControl::stop_requested() const {
-  return stop_flag;
-}
+const std::atomic<bool>& RankControl::stop_requested() const { return stop_flag; }
 
 void RankControl::listen() {
   try {
@@ -125,18 +108,16 @@ void RankControl::abort(const std::string& reason) {
 
 void RankControl::dump() {
   std::shared_ptr<ProcessGroup> group;
-  int rank = -1;
   {
     const std::lock_guard lock(mutex_);
     group = group_.lock();
-    rank = rank_;
   }
-  nlohmann::json ring = nlohmann::json::array();
-  const auto now = Clock::now();
-  if (group) {
-    for (const auto& record : group->recent()) ring.push_back(ring_entry(record, now));
-  }
-  send({{"type", "ring"}, {"rank", rank}, {"ring", std::move(ring)}, {"stack", stack_of(main_thread_)}});
+  // The process's id is its main thread's.
+  if (group) return send(stall_dump(*group, ::getpid()));
+  send({{"type", "ring"},
+        {"rank", -1},
+        {"ring", nlohmann::json::array()},
+        {"stack", capture_stack(::getpid())}});
 }
 
 }  // namespace dtorch::engine

@@ -1,7 +1,5 @@
 // A rank's side of the control channel: a thread that obeys the launcher, and the way back to it.
 #pragma once
-#include <pthread.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -18,7 +16,7 @@
 namespace dtorch::engine {
 
 /**
- * Made on the rank's main thread, before any other. With a channel a thread answers stop, abort and dump, and
+ * With a channel a thread answers stop, abort and dump, and
  * log lines go to the launcher; when the launcher vanishes that counts as an abort. After an abort the main
  * thread has kAbortGrace to end by itself, then the process exits. Without a channel SIGTERM and SIGINT ask
  * for a stop (a second one kills).
@@ -36,7 +34,7 @@ class RankControl {
   /** Any thread; does nothing without a channel or when the launcher has gone. */
   void send(const nlohmann::json& message);
   /** From now on abort reaches this group, and dump tells of it. */
-  void watch(const ProcessGroupPtr& group, int rank);
+  void watch(const ProcessGroupPtr& group);
   /** Why the launcher told this rank to end, if it has. */
   std::optional<std::string> abort_reason() const;
 
@@ -51,12 +49,10 @@ class RankControl {
 
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<LogForward> log_forward_;
-  pthread_t main_thread_;
   std::atomic<std::int64_t> step_{-1};
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::weak_ptr<ProcessGroup> group_;        // guarded by mutex_
-  int rank_ = -1;                            // guarded by mutex_
   std::optional<std::string> abort_reason_;  // guarded by mutex_
   bool ended_ = false;                       // guarded by mutex_
   std::thread listener_;

@@ -42,7 +42,8 @@ class Walk {
   Node* to(const std::vector<std::string_view>& parts) {
     for (const std::string_view part : parts) {
       if (!step(part)) return nullptr;
-      path_ += (path_.empty() ? "" : ".") + std::string(part);
+      if (!path_.empty()) path_ += '.';
+      path_ += part;
     }
     return node_;
   }
