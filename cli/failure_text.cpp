@@ -11,20 +11,23 @@
 namespace dtorch {
 namespace {
 
-std::string painted(const std::string& text, const char* code, bool colour) {
+std::string in_colour(const std::string& text, const char* code, bool colour) {
   return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
 }
 
 std::string signal_text(int signal) {
   const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? fmt::format("SIG{} ({})", name, ::strsignal(signal)) : fmt::format("signal {}", signal);
+  return name != nullptr ? fmt::format("SIG{} ({})", name, ::strsignal(signal))
+                         : fmt::format("signal {}", signal);
 }
 
-/** "rank 1 on node-a, step 120, in all_reduce #42 ..., ended by SIGKILL (Killed)"; empty when nothing is known. */
+/** "rank 1 on node-a, step 120, in all_reduce #42 ..., ended by SIGKILL (Killed)"; empty when nothing is
+ * known. */
 std::string place_text(const Failure& failure) {
   std::vector<std::string> parts;
   if (failure.rank >= 0) {
-    parts.push_back(failure.host.empty() ? fmt::format("rank {}", failure.rank) : fmt::format("rank {} on {}", failure.rank, failure.host));
+    parts.push_back(failure.host.empty() ? fmt::format("rank {}", failure.rank)
+                                         : fmt::format("rank {} on {}", failure.rank, failure.host));
   } else if (!failure.host.empty()) {
     parts.push_back(fmt::format("on {}", failure.host));
   }
@@ -35,7 +38,8 @@ std::string place_text(const Failure& failure) {
   }
   if (!failure.collective.empty()) parts.push_back(fmt::format("in {}", failure.collective));
   if (failure.signal != 0) parts.push_back(fmt::format("ended by {}", signal_text(failure.signal)));
-  if (failure.signal == 0 && failure.exit_code >= 0) parts.push_back(fmt::format("exit code {}", failure.exit_code));
+  if (failure.signal == 0 && failure.exit_code >= 0)
+    parts.push_back(fmt::format("exit code {}", failure.exit_code));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
@@ -44,7 +48,8 @@ std::string indented(const std::string& text, std::string_view indent) {
   std::string result;
   for (std::size_t start = 0; start <= text.size();) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
-    result += fmt::format("{}{}\n", start == 0 ? "" : indent, report::printable(text.substr(start, end - start)));
+    result +=
+        fmt::format("{}{}\n", start == 0 ? "" : indent, report::printable(text.substr(start, end - start)));
     start = end + 1;
   }
   return result;
@@ -63,19 +68,22 @@ Failure to_failure(const Error& error) {
 std::string failure_text(const Failure& failure, const std::vector<std::string>& tail, bool colour) {
   // "configs/x.yaml:4:1: error: ..." needs no second "error:".
   const bool placed = failure.message.find(": error: ") != std::string::npos;
-  std::string text = placed ? "" : painted("error: ", "1;31", colour);
+  std::string text = placed ? "" : in_colour("error: ", "1;31", colour);
   if (placed) {
     text += failure.message + "\n";  // with source lines and carets, printable already
   } else {
     text += indented(failure.message, "  ");
   }
-  if (const std::string place = place_text(failure); !place.empty()) text += fmt::format("  {}\n", report::printable(place));
-  if (!failure.missing_ranks.empty()) text += fmt::format("  did not come: rank {}\n", fmt::join(failure.missing_ranks, ", "));
+  if (const std::string place = place_text(failure); !place.empty())
+    text += fmt::format("  {}\n", report::printable(place));
+  if (!failure.missing_ranks.empty())
+    text += fmt::format("  did not come: rank {}\n", fmt::join(failure.missing_ranks, ", "));
   if (!tail.empty()) {
-    text += failure.rank >= 0 ? fmt::format("  last lines of rank {}:\n", failure.rank) : std::string("  last lines:\n");
+    text += failure.rank >= 0 ? fmt::format("  last lines of rank {}:\n", failure.rank)
+                              : std::string("  last lines:\n");
     for (const std::string& line : tail) text += fmt::format("    | {}\n", report::printable(line));
   }
-  if (!failure.help.empty()) text += painted("help: ", "1;32", colour) + indented(failure.help, "  ");
+  if (!failure.help.empty()) text += in_colour("help: ", "1;32", colour) + indented(failure.help, "  ");
   return text;
 }
 

@@ -14,7 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-std::string member_text(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string member_text(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 /** A plan for people: "key: value" lines, objects indented. Whatever the plan holds is shown. */
 void add_plan_lines(const json& plan, const std::string& indent, std::string& text) {
@@ -24,7 +26,8 @@ void add_plan_lines(const json& plan, const std::string& indent, std::string& te
       add_plan_lines(value, indent + "  ", text);
     } else if (value.is_array() && !value.empty() && value[0].is_structured()) {
       text += fmt::format("{}{}:\n", indent, key);
-      for (const json& item : value) text += fmt::format("{}  - {}\n", indent, report::printable(member_text(item)));
+      for (const json& item : value)
+        text += fmt::format("{}  - {}\n", indent, report::printable(member_text(item)));
     } else {
       text += fmt::format("{}{}: {}\n", indent, key, report::printable(member_text(value)));
     }
@@ -44,7 +47,9 @@ RunView::RunView(RunViewOptions options)
       board_(options_.job, options_.world_size, options_.backend, options_.dataset),
       last_line_(Clock::now()) {
   if (options_.style.progress == Progress::board && !options_.dry_run) {
-    live_ = std::make_unique<LiveBoard>(options_.err_fd, [this](BoardSize size) { return board_.render(size, options_.style.stderr_colour); });
+    live_ = std::make_unique<LiveBoard>(options_.err_fd, [this](BoardSize size) {
+      return board_.render(size, options_.style.stderr_colour);
+    });
   }
 }
 
@@ -56,7 +61,8 @@ void RunView::event(const char* name, const json& members) {
   line.erase("type");
   line["event"] = name;
   // What a rank prints may be any bytes; a line of JSON is always UTF-8.
-  stdout_gone_ = !write_all(options_.out_fd, line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  stdout_gone_ =
+      !write_all(options_.out_fd, line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 void RunView::say(const std::string& line) {
@@ -83,12 +89,14 @@ void RunView::plan(const json& plan) {
     add_plan_lines(plan, "", text);
     write_all(options_.out_fd, text);
   } else if (!options_.dry_run) {
-    say_progress(fmt::format("{}: {} rank{}, {}, {}", options_.job, options_.world_size, options_.world_size == 1 ? "" : "s", options_.backend,
-                             options_.dataset));
+    say_progress(fmt::format("{}: {} rank{}, {}, {}", options_.job, options_.world_size,
+                             options_.world_size == 1 ? "" : "s", options_.backend, options_.dataset));
   }
 }
 
-void RunView::phase(int rank, const std::string& phase) { board_.phase(rank, phase); }
+void RunView::phase(int rank, const std::string& phase) {
+  board_.phase(rank, phase);
+}
 
 void RunView::step(const StepRecord& record) {
   board_.update(record);
@@ -107,13 +115,17 @@ void RunView::eval(const EvalRecord& record) {
   say_progress(board_.eval_line(record));
 }
 
-void RunView::result(const ResultRecord& record) { result_ = record; }
+void RunView::result(const ResultRecord& record) {
+  result_ = record;
+}
 
 void RunView::log(int rank, const std::string& level, const std::string& text) {
   const bool warning = level == "warning";
   if (options_.style.quiet && !warning) return;
   const std::string who = rank >= 0 ? fmt::format("[rank {}] ", rank) : "";
-  const std::string mark = !warning ? "" : options_.style.stderr_colour ? "\x1b[1;33mwarning:\x1b[0m " : "warning: ";
+  const std::string mark = !warning                       ? ""
+                           : options_.style.stderr_colour ? "\x1b[1;33mwarning:\x1b[0m "
+                                                          : "warning: ";
   say(fmt::format("{}{}{}", who, mark, report::printable(text)));
 }
 
@@ -140,8 +152,9 @@ void RunView::print_result(const ResultRecord& record) {
       "samples/s      {:.0f}\n"
       "time           {}\n"
       "job            {}, {} epoch{}, {} steps, {} rank{}, {}, {}\n",
-      record.test_accuracy * 100, report::loss_text(record.loss), record.samples_per_s, human_duration(record.seconds), report::printable(options_.job),
-      record.epochs, record.epochs == 1 ? "" : "s", record.steps, record.world_size, record.world_size == 1 ? "" : "s",
+      record.test_accuracy * 100, report::loss_text(record.loss), record.samples_per_s,
+      human_duration(record.seconds), report::printable(options_.job), record.epochs,
+      record.epochs == 1 ? "" : "s", record.steps, record.world_size, record.world_size == 1 ? "" : "s",
       report::printable(record.backend), report::printable(record.dataset));
   write_all(options_.out_fd, text);
 }

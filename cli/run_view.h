@@ -13,19 +13,19 @@ namespace dtorch {
 
 struct RunViewOptions {
   OutputStyle style;
-  std::string job;                          ///< spec.name
+  std::string job;  ///< spec.name
   int world_size = 1;
-  std::string backend;                      ///< as the spec says; the plan says what is used
+  std::string backend;  ///< as the spec says; the plan says what is used
   std::string dataset;
-  std::chrono::milliseconds interval{1000}; ///< spec.metrics.interval: between plain lines
-  bool dry_run = false;                     ///< the plan is the result
+  std::chrono::milliseconds interval{1000};  ///< spec.metrics.interval: between plain lines
+  bool dry_run = false;                      ///< the plan is the result
   int out_fd = 1;
   int err_fd = 2;
 };
 
 /**
- * Shows a job. One thread at a time. Give it to run_job(), then call finish() with the outcome: until then the cursor is hidden where there
- * is a board. A reader of stdout that goes away is no error.
+ * Shows a job. One thread at a time. Give it to run_job(), then call finish() with the outcome: until then
+ * the cursor is hidden where there is a board. A reader of stdout that goes away is no error.
  */
 class RunView : public JobObserver {
  public:
@@ -47,8 +47,8 @@ class RunView : public JobObserver {
 
  private:
   void event(const char* name, const nlohmann::json& members);
-  void say(const std::string& line);          ///< a line on stderr, above the board if there is one
-  void say_progress(const std::string& line); ///< the same, only where plain lines are wanted
+  void say(const std::string& line);           ///< a line on stderr, above the board if there is one
+  void say_progress(const std::string& line);  ///< the same, only where plain lines are wanted
   void print_result(const ResultRecord& record);
 
   RunViewOptions options_;

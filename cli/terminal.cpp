@@ -78,7 +78,8 @@ std::optional<ProgressChoice> parse_progress(std::string_view text) {
 }
 
 Surroundings surroundings() {
-  return {::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1, [](const char* name) -> const char* { return std::getenv(name); }};
+  return {::isatty(STDOUT_FILENO) == 1, ::isatty(STDERR_FILENO) == 1,
+          [](const char* name) -> const char* { return std::getenv(name); }};
 }
 
 OutputStyle decide_output(const OutputChoices& choices, const Surroundings& around) {
@@ -92,7 +93,8 @@ OutputStyle decide_output(const OutputChoices& choices, const Surroundings& arou
   };
   style.stdout_colour = colour(around.stdout_terminal);
   style.stderr_colour = colour(around.stderr_terminal);
-  const bool board = around.stderr_terminal && !is_dumb(around) && !in_ci(around) && !(choices.json && around.stdout_terminal);
+  const bool board = around.stderr_terminal && !is_dumb(around) && !in_ci(around) &&
+                     !(choices.json && around.stdout_terminal);
   if (choices.quiet || choices.progress == ProgressChoice::none) {
     style.progress = Progress::none;
   } else if (choices.progress == ProgressChoice::plain || !board) {
@@ -125,7 +127,9 @@ bool write_all(int fd, std::string_view text) {
 
 LiveBoard::LiveBoard(int fd, Render render) : fd_(fd), render_(std::move(render)) {}
 
-LiveBoard::~LiveBoard() { finish(); }
+LiveBoard::~LiveBoard() {
+  finish();
+}
 
 void LiveBoard::draw() {
   if (finished_ || (above_.empty() && Clock::now() - last_ < kFrame)) return;
@@ -138,7 +142,8 @@ void LiveBoard::print_above(const std::string& line) {
     return;
   }
   above_ += line + "\r\n";
-  // A terminal that is stopped for long gets what is left at the end; past this, waiting for it is the lesser evil.
+  // A terminal that is stopped for long gets what is left at the end; past this, waiting for it is the lesser
+  // evil.
   if (above_.size() > kMostPending || takes_bytes(fd_, 0)) frame();
 }
 
@@ -160,7 +165,8 @@ std::string LiveBoard::go_to_top(BoardSize window) const {
 void LiveBoard::frame() {
   const BoardSize window = window_size(fd_);
   // The last column and the last row stay free: writing there scrolls or wraps on some terminals.
-  const std::vector<std::string> lines = render_({std::max(window.columns - 1, 1), std::max(window.rows - 1, 0)});
+  const std::vector<std::string> lines =
+      render_({std::max(window.columns - 1, 1), std::max(window.rows - 1, 0)});
   std::string text;
   if (!active_) {
     hidden_cursor_fd = fd_;
@@ -185,7 +191,8 @@ void restore_terminal() noexcept {
   if (fd < 0) return;
   const int saved = errno;
   // One write each; nothing can be done where they fail.
-  if (::write(fd, kWrap.data(), kWrap.size()) < 0 || ::write(fd, kShowCursor.data(), kShowCursor.size()) < 0) {
+  if (::write(fd, kWrap.data(), kWrap.size()) < 0 ||
+      ::write(fd, kShowCursor.data(), kShowCursor.size()) < 0) {
   }
   errno = saved;
 }

@@ -49,8 +49,9 @@ struct OutputStyle {
 };
 
 /**
- * Colour: --color, else a terminal that is not TERM=dumb, and no NO_COLOR. A board: on a terminal (stderr), not TERM=dumb, not under
- * CI, and not where JSON lines go to a terminal too; else plain lines; none with --quiet or --progress=none.
+ * Colour: --color, else a terminal that is not TERM=dumb, and no NO_COLOR. A board: on a terminal (stderr),
+ * not TERM=dumb, not under CI, and not where JSON lines go to a terminal too; else plain lines; none with
+ * --quiet or --progress=none.
  */
 OutputStyle decide_output(const OutputChoices& choices, const Surroundings& surroundings);
 
@@ -61,9 +62,10 @@ BoardSize window_size(int fd);
 bool write_all(int fd, std::string_view text);
 
 /**
- * Draws lines in place with relative cursor moves: what stood above on the terminal stays. The window's size is asked for before
- * each frame, lines never wrap. Hides the cursor from the first frame to finish(). A frame is left out when the terminal takes no
- * bytes (Ctrl-S): a job is never held up by its board. Not thread-safe, except restore_terminal().
+ * Draws lines in place with relative cursor moves: what stood above on the terminal stays. The window's size
+ * is asked for before each frame, lines never wrap. Hides the cursor from the first frame to finish(). A
+ * frame is left out when the terminal takes no bytes (Ctrl-S): a job is never held up by its board. Not
+ * thread-safe, except restore_terminal().
  */
 class LiveBoard {
  public:
@@ -89,16 +91,16 @@ class LiveBoard {
 
   int fd_;
   Render render_;
-  std::string above_;               ///< whole lines to put above the next frame
-  std::vector<int> drawn_widths_;   ///< of the lines that stand on the terminal
+  std::string above_;              ///< whole lines to put above the next frame
+  std::vector<int> drawn_widths_;  ///< of the lines that stand on the terminal
   Clock::time_point last_{};
   bool active_ = false;
   bool finished_ = false;
 };
 
 /**
- * Shows the cursor again if a LiveBoard hid it. Async-signal-safe: for handlers of signals that end the process (SIGSEGV, SIGABRT,
- * a second Ctrl-C), whose default action is to follow.
+ * Shows the cursor again if a LiveBoard hid it. Async-signal-safe: for handlers of signals that end the
+ * process (SIGSEGV, SIGABRT, a second Ctrl-C), whose default action is to follow.
  */
 void restore_terminal() noexcept;
 

@@ -17,8 +17,10 @@ GlooBackend::GlooBackend(std::shared_ptr<MeshContext> context, int rank, int wor
 
 GlooBackend::~GlooBackend() {
   abort("the process group was destroyed");
+  // Their last words need the mutex, so they are joined without it.
+  std::map<LaneKey, std::unique_ptr<WorkQueue>> lanes;  // destroyed after the lock
   const std::lock_guard lock(mutex_);
-  lanes_.clear();
+  lanes.swap(lanes_);
 }
 
 WorkPtr GlooBackend::launch(Call call, std::function<void(const Call&, Progress&)> body, Counts output_counts,

@@ -12,8 +12,9 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void malformed(const char* key, const char* expected, const json& found) {
-  throw Error(ErrorKind::lost, fmt::format("malformed message: '{}' must be {}, not {}", key, expected,
-                                           found.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 80)));
+  throw Error(ErrorKind::lost,
+              fmt::format("malformed message: '{}' must be {}, not {}", key, expected,
+                          found.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 80)));
 }
 
 /** Every double survives: JSON has no NaN (null stands for it) and no infinity ("inf", "-inf"). */
@@ -38,7 +39,8 @@ class Members {
     } else if (found->is_null()) {
       value = std::numeric_limits<double>::quiet_NaN();
     } else if (*found == "inf" || *found == "-inf") {
-      value = *found == "inf" ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity();
+      value = *found == "inf" ? std::numeric_limits<double>::infinity()
+                              : -std::numeric_limits<double>::infinity();
     } else {
       malformed(key, "a number, null, \"inf\" or \"-inf\"", *found);
     }
@@ -54,7 +56,8 @@ class Members {
     const json* found = find(key);
     if (found == nullptr) return;
     if (!found->is_number_integer()) malformed(key, "an integer", *found);
-    const bool too_big = found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(highest);
+    const bool too_big =
+        found->is_number_unsigned() && found->get<std::uint64_t>() > static_cast<std::uint64_t>(highest);
     if (too_big || found->get<std::int64_t>() < lowest || found->get<std::int64_t>() > highest) {
       malformed(key, fmt::format("{} to {}", lowest, highest).c_str(), *found);
     }

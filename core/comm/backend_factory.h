@@ -44,4 +44,10 @@ class BackendFactory {
 /** A table of factories, in order of preference for `auto`. */
 using BackendTable = std::span<const BackendFactory* const>;
 
+/**
+ * The factory of that name, or the preferred available one for "auto". Throws Error(spec) listing the known ones, or
+ * Error(lost) with the probe's reason. Defined by backends/registry, which alone knows all backends.
+ */
+const BackendFactory& find_backend(const std::string& name);
+
 }  // namespace dtorch

@@ -12,6 +12,7 @@ namespace {
 constexpr auto kPublishLimit = std::chrono::milliseconds(300);
 constexpr auto kLostLookup =
     std::chrono::milliseconds(300);  // survivors of a killed rank must end within a second
+constexpr auto kNextLookup = std::chrono::milliseconds(50);
 constexpr auto kStallLookup = std::chrono::milliseconds(1'000);
 
 struct Cause {
@@ -40,25 +41,11 @@ Cause classify(const std::exception_ptr& error, const std::vector<int>& waiting_
   }
 }
 
-/** Ranks whose connection broke may have given up for a reason of their own, which they then tell. */
-void explain_lost(Cause& cause, const std::map<int, FailureNote>& notes) {
-  if (notes.empty()) {
-    if (!cause.ranks.empty())
-      cause.text = fmt::format("the connection to {} was lost", rank_list(cause.ranks));
-    return;
-  }
-  const auto& first = notes.begin()->second;
-  cause.kind = first.kind;
-  cause.text =
-      fmt::format("rank {} gave up in {} (#{}): {}", first.rank, first.call, first.sequence, first.message);
-  cause.ranks = first.ranks;
-}
-
 /** In a stall every rank that came leaves a note as it gives up; who leaves none did not come. */
 void explain_stall(Cause& cause, const RingEntry& entry, const std::vector<int>& peers,
                    const std::map<int, FailureNote>& notes) {
   const std::string mine = describe(entry.signature);
-  std::string elsewhere;
+  std::vector<int> behind;
   for (const int peer : peers) {
     const auto found = notes.find(peer);
     if (found == notes.end()) {
@@ -67,14 +54,12 @@ void explain_stall(Cause& cause, const RingEntry& entry, const std::vector<int>&
     }
     const auto& note = found->second;
     if (note.sequence == entry.signature.sequence && note.call == mine) continue;
-    elsewhere += fmt::format("; rank {} is in {} (#{})", peer, note.call, note.sequence);
-    if (note.sequence == entry.signature.sequence) {
-      cause.kind = ErrorKind::disagree;
-    } else if (note.sequence < entry.signature.sequence) {
-      cause.ranks.push_back(peer);
-    }
+    cause.text += fmt::format("; rank {} is in {} (#{})", peer, note.call, note.sequence);
+    if (note.sequence == entry.signature.sequence) cause.kind = ErrorKind::disagree;
+    if (note.sequence < entry.signature.sequence) behind.push_back(peer);
   }
-  cause.text = elsewhere;
+  // Who is in an earlier collective is usually held there by a rank that is silent.
+  if (cause.ranks.empty()) cause.ranks = std::move(behind);
 }
 
 void add_waiting_text(Cause& cause, const RingEntry& entry) {
@@ -112,6 +97,30 @@ std::map<int, FailureNote> bounded_notes(const StorePtr& store, const std::vecto
   return std::move(found->notes);
 }
 
+/**
+ * Ranks whose connection broke may have given up for a reason of their own, which they then tell. If that is
+ * the loss of another rank, that one's reason is better.
+ */
+void explain_lost(Cause& cause, const StorePtr& store, int rank, int size) {
+  auto suspects = cause.ranks.empty() ? peers_of(rank, size) : cause.ranks;
+  auto limit = kLostLookup;
+  for (int step = 0; step < size; ++step) {
+    std::erase(suspects, rank);
+    const auto notes = bounded_notes(store, suspects, 1, limit);
+    if (notes.empty()) break;
+    const auto& first = notes.begin()->second;
+    cause.kind = first.kind;
+    cause.text =
+        fmt::format("rank {} gave up in {} (#{}): {}", first.rank, first.call, first.sequence, first.message);
+    if (first.kind != ErrorKind::lost || first.ranks.empty()) {
+      cause.ranks = first.kind == ErrorKind::lost ? std::vector<int>{first.rank} : first.ranks;
+      return;
+    }
+    cause.ranks = suspects = first.ranks;
+    limit = kNextLookup;
+  }
+}
+
 }  // namespace
 
 void ProcessGroup::Impl::fail(const RingEntry& entry, const std::exception_ptr& error,
@@ -119,9 +128,7 @@ void ProcessGroup::Impl::fail(const RingEntry& entry, const std::exception_ptr& 
   const std::lock_guard first_only(failing);
   throw_if_poisoned();
   Cause cause = classify(error, waiting_for);
-  const bool stalled = cause.kind == ErrorKind::timeout;
-  const bool stall_unexplained = stalled && cause.ranks.empty();
-  if (stalled) {
+  if (cause.kind == ErrorKind::timeout) {
     cause.text.clear();
     add_waiting_text(cause, entry);
   }
@@ -131,9 +138,9 @@ void ProcessGroup::Impl::fail(const RingEntry& entry, const std::exception_ptr& 
   run_bounded([target = store, note] { publish_note(target, note); }, kPublishLimit);
   backend->abort(cause.text);
   if (cause.kind == ErrorKind::lost) {
-    const auto& suspects = cause.ranks.empty() ? peers_of(rank, size) : cause.ranks;
-    explain_lost(cause, bounded_notes(store, suspects, 1, kLostLookup));
-  } else if (stall_unexplained) {
+    explain_lost(cause, store, rank, size);
+  }
+  if (cause.kind == ErrorKind::timeout && cause.ranks.empty()) {
     const auto peers = peers_of(rank, size);
     cause.text.clear();
     explain_stall(cause, entry, peers, bounded_notes(store, peers, peers.size(), kStallLookup));

@@ -242,7 +242,8 @@ void RunFolder::leave() const {
   }
   for (const auto& file : files) ::unlink(file.c_str());
   if (::rmdir(doomed.c_str()) != 0 && errno == ENOTEMPTY) {
-    log_warning(fmt::format("{} holds files that are not dtorch's: left there", doomed));
+    ::rename(doomed.c_str(), path_.c_str());
+    log_warning(fmt::format("{} holds files that are not dtorch's: left there", path_));
   }
   if (made_outer) ::rmdir(outer_.c_str());
 }

@@ -10,7 +10,9 @@ namespace {
 
 constexpr auto kCheckupInterval = std::chrono::milliseconds(100);
 
-class QueuedWork : public Work {
+}  // namespace
+
+class WorkQueue::QueuedWork : public Work {
  public:
   QueuedWork(WorkQueue::Job job, std::function<void()> checkup)
       : job_(std::move(job)), checkup_(std::move(checkup)) {}
@@ -62,8 +64,6 @@ class QueuedWork : public Work {
   std::optional<Clock::time_point> completed_at_;
   std::exception_ptr error_;
 };
-
-}  // namespace
 
 void Progress::expect(std::vector<int> ranks) {
   const std::lock_guard lock(mutex_);

@@ -48,6 +48,7 @@ class WorkQueue {
   bool idle() const;
 
  private:
+  class QueuedWork;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -178,17 +178,22 @@ class Checks {
           fmt::format("set world_size: {}, or change the slots", slots));
     }
     if (hosts.size() < 2 || refused("init_method")) return;
+    reachable(node("init_method") != nullptr ? "init_method" : "nodes.hosts");
+  }
+
+  /** Several hosts must be able to meet where init_method says; WHERE is to blame if not. */
+  void reachable(std::string_view where) {
     const InitMethod method = parse_init_method(spec_.init_method);
     if (method.scheme == "tcp" && is_loopback(method.host)) {
-      add("init_method", fmt::format("other machines cannot reach {}", method.host),
-          fmt::format("name the first host: tcp://{}:29500", hosts[0].name.find(':') == std::string::npos
-                                                                 ? hosts[0].name
-                                                                 : "[" + hosts[0].name + "]"));
+      const std::string& first = spec_.nodes.hosts[0].name;
+      const bool ipv6 = first.find(':') != std::string::npos;
+      add(where, fmt::format("other machines cannot reach {}", method.host),
+          fmt::format("name the first host in 'init_method': tcp://{}{}{}:29500", ipv6 ? "[" : "", first,
+                      ipv6 ? "]" : ""));
     } else if (method.scheme == "tcp" && method.port == 0) {
-      add("init_method", "several hosts need a fixed port, not 0", "for example 29500");
-    }
-    if (method.scheme == "file") {
-      add("init_method", "file:// joins ranks of one machine only", "use tcp:// or shared_filesystem://");
+      add(where, "several hosts need a fixed port, not 0", "for example 29500");
+    } else if (method.scheme == "file") {
+      add(where, "file:// joins ranks of one machine only", "use tcp:// or shared_filesystem://");
     }
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <unordered_map>
 
 #include "core/job/fields.h"
 
@@ -118,10 +119,12 @@ void merge(Node& base, Node over) {
     return;
   }
   base.place = over.place;
+  std::unordered_map<std::string, std::size_t> places;  // find() each would be quadratic in hostile files
+  for (std::size_t i = 0; i < base.entries.size(); ++i) places.emplace(base.entries[i].key, i);
   for (Entry& entry : over.entries) {
-    if (Entry* same = base.find(entry.key)) {
-      same->place = entry.place;
-      merge(same->value, std::move(entry.value));
+    if (const auto same = places.find(entry.key); same != places.end()) {
+      base.entries[same->second].place = entry.place;
+      merge(base.entries[same->second].value, std::move(entry.value));
     } else {
       base.entries.push_back(std::move(entry));
     }

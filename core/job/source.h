@@ -58,6 +58,8 @@ class Problems {
   explicit operator bool() const { return !found_.empty(); }
   /** How many were added: a caller sees by it whether what it called has complained. */
   std::size_t count() const { return found_.size() + dropped_; }
+  /** Whether the list is full: what is added now is only counted, and needs no careful help. */
+  bool full() const { return dropped_ > 0; }
   /** In order of source, line and column. */
   std::vector<Diagnostic> take();
 

@@ -29,8 +29,7 @@ constexpr std::string_view kWait = ">= 10ms, <= 720h";
 
 // What a value must satisfy stands here once: the validator reads `range` and `later` as they are.
 constexpr std::array kFields{
-    Field{{"version", integer, "", "1", "Version of this format."},
-          top<&JobSpec::version>},
+    Field{{"version", integer, "", "1", "Version of this format."}, top<&JobSpec::version>},
     Field{{"name", text, "job", "1 to 128 characters, no '/'", "Name of the job, for people."},
           top<&JobSpec::name>},
     Field{{"backend", choice, "auto", "auto | gloo",

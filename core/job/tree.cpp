@@ -121,7 +121,6 @@ class Builder : public YAML::EventHandler {
       problems_.add(node.place, "the environment variable's value has control characters");
       node.broken = true;
     }
-    if (result.whole && is_null_text(node.text)) node.kind = Node::Kind::null;
   }
 
   void open(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {

@@ -19,8 +19,8 @@ std::string join_path(std::string_view section, std::string_view key) {
 std::string_view same_name_elsewhere(std::string_view key) {
   for (const Field& field : fields()) {
     const std::size_t dot = field.key.path.find('.');
-    if (dot != std::string_view::npos && field.key.path.substr(dot + 1) == key) return field.key.path;
-    if (field.key.path == key) return field.key.path;
+    if (key != "type" && field.key.path.substr(dot == std::string_view::npos ? 0 : dot + 1) == key)
+      return field.key.path;
   }
   return {};
 }
@@ -98,6 +98,7 @@ class Validator {
   }
 
   void unknown_key(const Entry& entry, std::string_view path, bool dotted) {
+    if (problems_.full()) return problems_.add(entry.place, {});
     const std::string shown_path = shown(join_path(path, entry.key));
     const auto later = later_keys();
     if (path.empty() && std::find(later.begin(), later.end(), entry.key) != later.end()) {

@@ -1,4 +1,5 @@
-// How a running job looks: rows of text from records, for a terminal's board or for plain lines. Draws nothing itself.
+// How a running job looks: rows of text from records, for a terminal's board or for plain lines. Draws
+// nothing itself.
 #pragma once
 #include <map>
 #include <optional>
@@ -24,16 +25,19 @@ class Board {
   void update(const StepRecord& record);
   void update(const EpochRecord& record);
   void update(const EvalRecord& record);
-  /** joining, training, evaluating, done: shown in the rank's row until its first step, and when it is not "training". */
+  /** joining, training, evaluating, done: shown in the rank's row until its first step, and when it is not
+   * "training". */
   void phase(int rank, std::string phase);
 
   /**
-   * Lines that fit the window: at most size.rows, each at most size.columns wide, however small that is. A head, one row a
-   * rank (above 16 ranks, or where they do not fit, min/median/max and the slowest), progress with time left, the last
-   * evaluation. A rank whose compute time is a fifth above its peers' is marked: the others only wait for it.
+   * Lines that fit the window: at most size.rows, each at most size.columns wide, however small that is. A
+   * head, one row a rank (above 16 ranks, or where they do not fit, min/median/max and the slowest), progress
+   * with time left, the last evaluation. A rank whose compute time is a fifth above its peers' is marked: the
+   * others only wait for it.
    */
   std::vector<std::string> render(BoardSize size, bool colour) const;
-  /** One line for logs: "epoch 1/5 step 120/469 loss 0.312 ..."; before the first step, how many ranks have come. */
+  /** One line for logs: "epoch 1/5 step 120/469 loss 0.312 ..."; before the first step, how many ranks have
+   * come. */
   std::string plain_line() const;
   /** "epoch 1/5: loss 0.312, 46.1k samples/s, 2.6 s" for a log, at an epoch's end. */
   std::string epoch_line(const EpochRecord& record) const;

@@ -48,12 +48,14 @@ std::vector<const Column*> fitting(int columns) {
     return sum;
   };
   while (!shown.empty() && width() > columns) {
-    shown.erase(std::max_element(shown.begin(), shown.end(), [](const Column* a, const Column* b) { return a->rank < b->rank; }));
+    shown.erase(std::max_element(shown.begin(), shown.end(),
+                                 [](const Column* a, const Column* b) { return a->rank < b->rank; }));
   }
   return shown;
 }
 
-std::string row(const std::string& name, const std::vector<std::string>& cells, const std::vector<const Column*>& columns) {
+std::string row(const std::string& name, const std::vector<std::string>& cells,
+                const std::vector<const Column*>& columns) {
   std::string text = left(name, kNameWidth);
   for (std::size_t i = 0; i < columns.size(); ++i) text += " " + right(cells[i], columns[i]->width);
   return text;
@@ -102,23 +104,27 @@ std::vector<std::string> summary_rows(const std::vector<RankRow>& ranks, const T
   for (const Column* column : columns) {
     std::vector<double> values;
     for (const RankRow& rank : ranks) {
-      if (rank.step != nullptr && std::isfinite(column->value(*rank.step))) values.push_back(column->value(*rank.step));
+      if (rank.step != nullptr && std::isfinite(column->value(*rank.step)))
+        values.push_back(column->value(*rank.step));
     }
     const bool none = values.empty();
     low.push_back(none ? "-" : column->text(*std::min_element(values.begin(), values.end())));
     middle.push_back(none ? "-" : column->text(median(values)));
     high.push_back(none ? "-" : column->text(*std::max_element(values.begin(), values.end())));
   }
-  std::vector<std::string> rows{finished(row("min", low, columns), "", nullptr, style), finished(row("median", middle, columns), "", nullptr, style),
+  std::vector<std::string> rows{finished(row("min", low, columns), "", nullptr, style),
+                                finished(row("median", middle, columns), "", nullptr, style),
                                 finished(row("max", high, columns), "", nullptr, style)};
   const RankRow* slowest = nullptr;
   for (const RankRow& rank : ranks) {
-    if (rank.step != nullptr && (slowest == nullptr || rank.step->compute_ms > slowest->step->compute_ms)) slowest = &rank;
+    if (rank.step != nullptr && (slowest == nullptr || rank.step->compute_ms > slowest->step->compute_ms))
+      slowest = &rank;
   }
   if (slowest == nullptr) return rows;
   const bool stands_out = style.slow_rank == slowest->rank;
-  rows.push_back(finished(row(fmt::format("rank {}", slowest->rank), cells_of(*slowest->step, columns), columns), stands_out ? "slow" : "slowest",
-                          stands_out ? kSlow : nullptr, style));
+  rows.push_back(
+      finished(row(fmt::format("rank {}", slowest->rank), cells_of(*slowest->step, columns), columns),
+               stands_out ? "slow" : "slowest", stands_out ? kSlow : nullptr, style));
   return rows;
 }
 

@@ -25,7 +25,8 @@ struct TableStyle {
 std::string table_head(const TableStyle& style);
 /** One row a rank. */
 std::vector<std::string> rank_rows(const std::vector<RankRow>& ranks, const TableStyle& style);
-/** min, median, max of each column and the rank with the longest compute time: four rows however many ranks. */
+/** min, median, max of each column and the rank with the longest compute time: four rows however many ranks.
+ */
 std::vector<std::string> summary_rows(const std::vector<RankRow>& ranks, const TableStyle& style);
 
 /** TEXT in a colour of a terminal ("1;33"), if COLOUR. */

@@ -10,7 +10,8 @@
 namespace dtorch::report {
 namespace {
 
-/** The bytes of the character at OFFSET; 0 when it is not UTF-8. Overlong forms and the like are told apart by no terminal. */
+/** The bytes of the character at OFFSET; 0 when it is not UTF-8. Overlong forms and the like are told apart
+ * by no terminal. */
 std::size_t character_length(std::string_view text, std::size_t offset) {
   const auto first = static_cast<unsigned char>(text[offset]);
   const std::size_t length = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
@@ -82,7 +83,8 @@ std::string bar(double share, int columns) {
   const int room = std::max(columns - 2, 1);
   const double filled = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) * room : 0;
   const auto full = static_cast<std::size_t>(filled);
-  return fmt::format("[{}{}]", std::string(full, '#'), std::string(static_cast<std::size_t>(room) - full, '-'));
+  return fmt::format("[{}{}]", std::string(full, '#'),
+                     std::string(static_cast<std::size_t>(room) - full, '-'));
 }
 
 std::string loss_text(double loss) {

@@ -6,7 +6,8 @@
 
 namespace dtorch::report {
 
-/** Columns that TEXT takes on a terminal, rather too many than too few (East Asian characters and emoji count two). */
+/** Columns that TEXT takes on a terminal, rather too many than too few (East Asian characters and emoji count
+ * two). */
 int text_width(std::string_view text);
 /** TEXT without control characters and broken UTF-8, which become '?'. */
 std::string printable(std::string_view text);

@@ -46,9 +46,16 @@ def run(arguments, columns=80, rows=24, resizes=()):
         everything += data
         screen.feed(data)
         if resizes and everything.count(b"\x1b[?7h") >= resizes[0][0]:
+            # Stopped meanwhile: a frame for the old size must not arrive in the new one.
+            os.kill(pid, signal.SIGSTOP)
+            while select.select([fd], [], [], 0.1)[0]:
+                data = os.read(fd, 65536)
+                everything += data
+                screen.feed(data)
             _, columns, rows = resizes.pop(0)
             set_size(fd, columns, rows)
             screen.resize(columns, rows)
+            os.kill(pid, signal.SIGCONT)
     os.close(fd)
     return screen, everything, os.waitpid(pid, 0)[1]
 

@@ -1,4 +1,5 @@
-// Drives a LiveBoard on stderr as `dtorch run` does, for board_pty.py: live_board RANKS FRAMES END, END how it ends.
+// Drives a LiveBoard on stderr as `dtorch run` does, for board_pty.py: live_board RANKS FRAMES END, END how
+// it ends.
 #include <csignal>
 #include <cstdlib>
 #include <cstring>

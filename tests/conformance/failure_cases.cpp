@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <random>
 #include <thread>
@@ -286,7 +287,7 @@ void killed_rank(Rank& rank) {
       },
       ErrorKind::lost);
   expect(thrown.consequence, "a consequence");
-  expect(contains(thrown.message, fmt::format("{}", rank.world() - 1)),
+  expect(std::find(thrown.missing.begin(), thrown.missing.end(), rank.world() - 1) != thrown.missing.end(),
          "does not name the killed rank: " + thrown.message);
 }
 

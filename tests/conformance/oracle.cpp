@@ -1,6 +1,7 @@
 #include "tests/conformance/oracle.h"
 
 #include <algorithm>
+#include <array>
 
 namespace dtorch::conformance {
 namespace {

@@ -7,7 +7,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    const dtorch::JobSpec spec = dtorch::parse_job(std::string(reinterpret_cast<const char*>(data), size), "fuzz");
+    const dtorch::JobSpec spec =
+        dtorch::parse_job(std::string(reinterpret_cast<const char*>(data), size), "fuzz");
     if (!(dtorch::parse_job(dtorch::to_yaml(spec), "canonical") == spec)) std::abort();
   } catch (const dtorch::SpecError& error) {
     for (const dtorch::Diagnostic& diagnostic : error.diagnostics()) {

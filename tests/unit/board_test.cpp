@@ -142,22 +142,26 @@ TEST(BoardTest, TellsWhoIsOnTheWay) {
   board.phase(2, "joining");
   EXPECT_EQ(board.plain_line(), "2 joining of 3 ranks");
   const std::string text = joined(board.render({80, 24}, false));
-  EXPECT_THAT(text, AllOf(HasSubstr("   0      joining"), HasSubstr("   2      joining"), HasSubstr("2 joining of 3 ranks")));
+  EXPECT_THAT(text, AllOf(HasSubstr("   0      joining"), HasSubstr("   2      joining"),
+                          HasSubstr("2 joining of 3 ranks")));
 }
 
 TEST(BoardTest, ShowsEvaluations) {
   Board board = board_of(2);
   board.update(EpochRecord{1, 0.31, 46'123, 2.6});
-  EXPECT_THAT(joined(board.render({80, 24}, false)), HasSubstr("epoch 2/5: loss 0.3100, 46.1k samples/s, 2.6 s"));
+  EXPECT_THAT(joined(board.render({80, 24}, false)),
+              HasSubstr("epoch 2/5: loss 0.3100, 46.1k samples/s, 2.6 s"));
   board.update(EvalRecord{1, 0.131, 0.9612, 10'000, 0.3});
-  EXPECT_THAT(joined(board.render({80, 24}, false)), HasSubstr("epoch 2/5: test accuracy 96.12%, loss 0.1310"));
+  EXPECT_THAT(joined(board.render({80, 24}, false)),
+              HasSubstr("epoch 2/5: test accuracy 96.12%, loss 0.1310"));
   board.phase(0, "evaluating");
   EXPECT_THAT(joined(board.render({80, 24}, false)), HasSubstr("evaluating"));
 }
 
 TEST(BoardTest, OneLineForLogs) {
   Board board = board_of(2);
-  EXPECT_EQ(board.plain_line(), "epoch 2/5 step 100/400 loss 0.3125 40.0k samples/s step 2.00 ms comm 25% data 5% 3.0 s left");
+  EXPECT_EQ(board.plain_line(),
+            "epoch 2/5 step 100/400 loss 0.3125 40.0k samples/s step 2.00 ms comm 25% data 5% 3.0 s left");
   board.update(record(1, 1.9));
   EXPECT_THAT(board.plain_line(), HasSubstr("slow rank 1 (compute 1.90 ms)"));
 }

@@ -87,12 +87,15 @@ TEST_F(ViewTest, PlainLinesGoToStderrAndTheResultToStdout) {
   RunView view(options());
   run(view);
   EXPECT_EQ(view.finish({}), 0);
-  EXPECT_THAT(out_.text(), AllOf(HasSubstr("test accuracy  97.50%"), HasSubstr("2 ranks, gloo, fashion_mnist"), Not(HasSubstr("epoch 1/1"))));
+  EXPECT_THAT(out_.text(), AllOf(HasSubstr("test accuracy  97.50%"),
+                                 HasSubstr("2 ranks, gloo, fashion_mnist"), Not(HasSubstr("epoch 1/1"))));
   const std::string log = err_.text();
   EXPECT_THAT(log, Not(HasSubstr("\x1b")));
   EXPECT_THAT(log, Not(HasSubstr("\r")));
-  EXPECT_THAT(log, AllOf(HasSubstr("mnist: 2 ranks, gloo, fashion_mnist\n"), HasSubstr("epoch 1/1 step 5/10 loss nan"),
-                         HasSubstr("epoch 1/1: test accuracy 97.50%"), HasSubstr("[rank 1] warning: careful\n"), HasSubstr("[rank 1] printed\n")));
+  EXPECT_THAT(log,
+              AllOf(HasSubstr("mnist: 2 ranks, gloo, fashion_mnist\n"),
+                    HasSubstr("epoch 1/1 step 5/10 loss nan"), HasSubstr("epoch 1/1: test accuracy 97.50%"),
+                    HasSubstr("[rank 1] warning: careful\n"), HasSubstr("[rank 1] printed\n")));
 }
 
 TEST_F(ViewTest, JsonLinesCarryEveryEvent) {
@@ -108,7 +111,8 @@ TEST_F(ViewTest, JsonLinesCarryEveryEvent) {
   EXPECT_EQ(events, (std::vector<std::string>{"plan", "step", "step", "epoch", "eval", "result"}));
   EXPECT_EQ(lines[1].at("loss"), 0.5);
   EXPECT_TRUE(lines[2].at("loss").is_null());
-  for (const char* key : {"test_accuracy", "loss", "samples_per_s", "seconds", "world_size", "backend", "dataset"}) {
+  for (const char* key :
+       {"test_accuracy", "loss", "samples_per_s", "seconds", "world_size", "backend", "dataset"}) {
     EXPECT_TRUE(lines[5].contains(key)) << key;
   }
   EXPECT_FALSE(lines[5].contains("type"));
@@ -210,11 +214,13 @@ TEST(FailureTextTest, NamesWhoIsMissing) {
   failure.kind = ErrorKind::timeout;
   failure.message = "rendezvous timed out after 5min";
   failure.missing_ranks = {1, 3};
-  EXPECT_THAT(failure_text(failure, {}, false), AllOf(HasSubstr("error: rendezvous timed out"), HasSubstr("did not come: rank 1, 3")));
+  EXPECT_THAT(failure_text(failure, {}, false),
+              AllOf(HasSubstr("error: rendezvous timed out"), HasSubstr("did not come: rank 1, 3")));
 }
 
 TEST(FailureTextTest, SpecErrorsStandAsTheyAre) {
-  const Error error(ErrorKind::spec, "x.yaml:1:2: error: unknown key 'a'\n    1 |  a: 1\n      |  ^\nhelp: remove it");
+  const Error error(ErrorKind::spec,
+                    "x.yaml:1:2: error: unknown key 'a'\n    1 |  a: 1\n      |  ^\nhelp: remove it");
   EXPECT_EQ(failure_text(to_failure(error), {}, true), std::string(error.what()) + "\n");
 }
 
@@ -245,8 +251,18 @@ TEST(OutputTest, DecidesAsPeopleExpect) {
       {{}, true, true, {}, Progress::plain, false},
       {{}, true, true, with("CI", "true"), Progress::plain, true},
       {{}, true, true, with("CI", "false"), Progress::board, true},
-      {{ColorChoice::always, ProgressChoice::automatic, false, false}, false, false, with("NO_COLOR", "1"), Progress::plain, true},
-      {{ColorChoice::never, ProgressChoice::automatic, false, false}, true, true, xterm, Progress::board, false},
+      {{ColorChoice::always, ProgressChoice::automatic, false, false},
+       false,
+       false,
+       with("NO_COLOR", "1"),
+       Progress::plain,
+       true},
+      {{ColorChoice::never, ProgressChoice::automatic, false, false},
+       true,
+       true,
+       xterm,
+       Progress::board,
+       false},
       {{automatic, plain, false, false}, true, true, xterm, Progress::plain, true},
       {{automatic, ProgressChoice::none, false, false}, true, true, xterm, Progress::none, true},
       {{automatic, ProgressChoice::automatic, true, false}, true, true, xterm, Progress::none, true},

@@ -149,7 +149,8 @@ struct Failing : torch::autograd::Function<Failing> {
 TEST(DdpFaultsTest, AnInterruptedBackwardIsNotTakenForAWholeOne) {
   run_ranks(2, [](const ProcessGroupPtr& group) {
     DDP model(Bag(), group, small_buckets());
-    const auto partly = Failing::apply(model(group->rank(), 0, "a")) + model(group->rank(), 0, "bcd");
+    auto partly = Failing::apply(model(group->rank(), 0, "a"));
+    partly = partly + model(group->rank(), 0, "bcd");  // made last, so its gradients come first
     EXPECT_THROW(partly.backward(), std::out_of_range);
     expect_error([&] { model(group->rank(), 1); }, ErrorKind::usage, HasSubstr("no gradient: a"));
   });
@@ -213,17 +214,16 @@ TEST(DdpPassesTest, SeveralForwardOrBackwardPassesAverageToo) {
 /** As activation checkpointing: the backward pass runs forward and backward of its part again. */
 struct Recompute : torch::autograd::Function<Recompute> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& weight) {
-    context->saved_data["weight"] = weight.detach();
-    context->saved_data["leaf"] = weight;
-    return (weight.detach() * input.detach()).sum();
+                            const at::Tensor* weight) {
+    context->saved_data["weight"] = *weight;
+    return (weight->detach() * input.detach()).sum();
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
     const torch::AutoGradMode with_grad(true);
-    const auto leaf = context->saved_data["leaf"].toTensor();
-    (leaf * torch::arange(leaf.numel(), torch::kFloat32)).sum().backward(gradients[0].detach());
-    return {gradients[0] * context->saved_data["weight"].toTensor(), at::Tensor()};
+    const auto weight = context->saved_data["weight"].toTensor();
+    (weight * torch::arange(weight.numel(), torch::kFloat32)).sum().backward(gradients[0].detach());
+    return {gradients[0] * weight.detach(), at::Tensor()};
   }
 };
 
@@ -235,7 +235,7 @@ struct NestedImpl : torch::nn::Module {
   at::Tensor forward(float scale, int parts) {
     auto loss = (outer * scale).sum();
     for (int part = 0; part < parts; ++part)
-      loss = loss + scale * Recompute::apply(outer * torch::arange(3, torch::kFloat32), inner);
+      loss = loss + scale * Recompute::apply(outer * torch::arange(3, torch::kFloat32), &inner);
     return loss;
   }
   at::Tensor outer, inner;

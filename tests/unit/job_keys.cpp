@@ -3,4 +3,6 @@
 
 #include "core/job/table.h"
 
-int main() { std::cout << dtorch::job_keys_markdown(); }
+int main() {
+  std::cout << dtorch::job_keys_markdown();
+}

@@ -100,9 +100,10 @@ TEST(MessagesTest, AnUnknownKindIsStillAFailure) {
 }
 
 TEST(MessagesTest, RefusesWrongTypesAndBounds) {
-  for (const char* text : {R"([])", R"("step")", R"({"rank":"0"})", R"({"rank":1.5})", R"({"rank":-1})", R"({"rank":9999999999999999999})",
-                           R"({"rank":99999999999})", R"({"loss":"nan"})", R"({"loss":true})", R"({"loss":[1]})", R"({"host":7})",
-                           R"({"host":null})", R"({"step":-1})", R"({"step":1e3})", R"({"step":18446744073709551615})",
+  for (const char* text : {R"([])", R"("step")", R"({"rank":"0"})", R"({"rank":1.5})", R"({"rank":-1})",
+                           R"({"rank":9999999999999999999})", R"({"rank":99999999999})", R"({"loss":"nan"})",
+                           R"({"loss":true})", R"({"loss":[1]})", R"({"host":7})", R"({"host":null})",
+                           R"({"step":-1})", R"({"step":1e3})", R"({"step":18446744073709551615})",
                            R"({"memory_bytes":-1})", R"({"memory_bytes":1.0})", R"({"epochs":2147483648})"}) {
     try {
       (void)json::parse(text).get<StepRecord>();
@@ -111,8 +112,10 @@ TEST(MessagesTest, RefusesWrongTypesAndBounds) {
       EXPECT_EQ(error.kind(), ErrorKind::lost) << text;
     }
   }
-  for (const char* text : {R"({"missing_ranks":1})", R"({"missing_ranks":[-1]})", R"({"missing_ranks":["a"]})", R"({"missing_ranks":[1e99]})",
-                           R"({"consequence":1})", R"({"signal":-9})", R"({"exit_code":256})", R"({"rank":-2})", R"({"kind":3})"}) {
+  for (const char* text :
+       {R"({"missing_ranks":1})", R"({"missing_ranks":[-1]})", R"({"missing_ranks":["a"]})",
+        R"({"missing_ranks":[1e99]})", R"({"consequence":1})", R"({"signal":-9})", R"({"exit_code":256})",
+        R"({"rank":-2})", R"({"kind":3})"}) {
     EXPECT_THROW((void)json::parse(text).get<Failure>(), Error) << text;
   }
 }

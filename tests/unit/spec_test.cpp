@@ -16,7 +16,8 @@ using ::testing::HasSubstr;
 
 const std::string kGood = "version: 1\nmodel: mlp\ndataset: mnist\n";
 
-/** One wrong spec: what is put below (or, with a version line of its own, in place of) the good one, and its only problem. */
+/** One wrong spec: what is put below (or, with a version line of its own, in place of) the good one, and its
+ * only problem. */
 struct Mistake {
   const char* text;
   int line, column;
@@ -49,33 +50,44 @@ const Mistake kMistakes[] = {
     {"epochs: {n: 1}", 4, 9, "'epochs' must be an integer, not a section", ""},
     {"seed: -1", 4, 7, "'seed' must be >= 0, not -1", ""},
     {"world_size: 0", 4, 13, "'world_size' must be >= 1, <= 65536, not 0", ""},
-    {"optimizer: {lr: \"0.1\"}", 4, 17, "'optimizer.lr' must be a number, not the text '0.1'", "remove the quotes"},
-    {"optimizer: {lr: 0,1}", 4, 17, "'optimizer.lr' must be > 0, <= 1e6, not 0", ""},
+    {"optimizer: {lr: \"0.1\"}", 4, 17, "'optimizer.lr' must be a number, not the text '0.1'",
+     "remove the quotes"},
+    {"optimizer:\n  lr: 0,1", 5, 7, "'optimizer.lr' must be a number, not the text '0,1'", ""},
     {"optimizer: {lr: .nan}", 4, 17, "'optimizer.lr' must be a finite number, not .nan", ""},
     {"optimizer: {lr: -.inf}", 4, 17, "'optimizer.lr' must be a finite number, not -.inf", ""},
     {"optimizer: {lr: 1e999}", 4, 17, "'optimizer.lr' must be > 0, <= 1e6, not 1e999", ""},
     {"optimizer: {lr: true}", 4, 17, "'optimizer.lr' must be a number, not the truth value true", ""},
     {"optimizer:\n  momentum: -0.9", 5, 13, "'optimizer.momentum' must be >= 0, <= 1, not -0.9", ""},
     {"optimizer: sdg", 4, 12, "unknown optimizer.type 'sdg'", "did you mean 'sgd'?"},
-    {"optimizer: adam", 4, 12, "optimizer.type 'adam' is not available yet in this version", "available: sgd"},
+    {"optimizer: adam", 4, 12, "optimizer.type 'adam' is not available yet in this version",
+     "available: sgd"},
     {"optimizer: {nesterov: true}", 4, 23, "nesterov needs a momentum above 0", "optimizer.momentum"},
-    {"optimizer: {momentum: 0.9, nesterov: true, dampening: 0.1}", 4, 38, "nesterov needs dampening 0", "dampening"},
+    {"optimizer: {momentum: 0.9, nesterov: true, dampening: 0.1}", 4, 38, "nesterov needs dampening 0",
+     "dampening"},
     {"optimizer: [sgd]", 4, 12, "'optimizer' must be a section, not a list", "its keys: type, lr"},
-    {"sampler: {shuffle: yes}", 4, 20, "'sampler.shuffle' must be true or false, not the text 'yes'", "write true"},
-    {"sampler: {shuffle: 'true'}", 4, 20, "'sampler.shuffle' must be true or false, not the text 'true'", "remove the quotes"},
-    {"sampler: {shuffle: 1}", 4, 20, "'sampler.shuffle' must be true or false, not the number 1", "write true"},
+    {"sampler: {shuffle: yes}", 4, 20, "'sampler.shuffle' must be true or false, not the text 'yes'",
+     "write true"},
+    {"sampler: {shuffle: 'true'}", 4, 20, "'sampler.shuffle' must be true or false, not the text 'true'",
+     "remove the quotes"},
+    {"sampler: {shuffle: 1}", 4, 20, "'sampler.shuffle' must be true or false, not the number 1",
+     "write true"},
     {"name: 7", 4, 7, "'name' must be text, not the number 7", "put it in quotes: '7'"},
     {"name: a/b", 4, 7, "'name' must be 1 to 128 characters, no '/'", ""},
     {"backend: nccl", 4, 10, "backend 'nccl' is not available yet in this version", "available: auto, gloo"},
-    {"backend: ./mine.so", 4, 10, "backend modules ('./mine.so') are not available yet in this version", "available: auto, gloo"},
+    {"backend: ./mine.so", 4, 10, "backend modules ('./mine.so') are not available yet in this version",
+     "available: auto, gloo"},
     {"backend: glo", 4, 10, "unknown backend 'glo'", "did you mean 'gloo'?"},
-    {"device: cuda:0", 4, 9, "device 'cuda:0' is not available: this build has no CUDA device support yet", "available: auto, cpu"},
+    {"device: cuda:0", 4, 9, "device 'cuda:0' is not available: this build has no CUDA device support yet",
+     "available: auto, cpu"},
     {"precision: bf16", 4, 1, "'precision' is not available yet in this version", ""},
     {"checkpoint: {every: 1epoch}", 4, 1, "'checkpoint' is not available yet in this version", ""},
-    {"timeouts: {collective: 30}", 4, 24, "'timeouts.collective' must be a duration such as 30s, 500ms, 2min or 1h, not the number 30", "add a unit: 30s"},
+    {"timeouts: {collective: 30}", 4, 24,
+     "'timeouts.collective' must be a duration such as 30s, 500ms, 2min or 1h, not the number 30",
+     "add a unit: 30s"},
     {"timeouts: {collective: 1ms}", 4, 24, "'timeouts.collective' must be >= 10ms, <= 720h, not 1ms", ""},
     {"timeouts: {collective: soon}", 4, 24, "'timeouts.collective' must be a duration", ""},
-    {"ddp: {bucket_cap: 25}", 4, 19, "'ddp.bucket_cap' must be a size such as 25MiB, 512KiB or 1GB, not the number 25", "add a unit: 25MiB"},
+    {"ddp: {bucket_cap: 25}", 4, 19,
+     "'ddp.bucket_cap' must be a size such as 25MiB, 512KiB or 1GB, not the number 25", "add a unit: 25MiB"},
     {"ddp: {bucket_cap: 1B}", 4, 19, "'ddp.bucket_cap' must be >= 1KiB, <= 64GiB, not 1B", ""},
     {"init_method: localhost:1", 4, 14, "init_method 'localhost:1' is not a URL", "tcp://HOST:PORT"},
     {"init_method: tpc://localhost:1", 4, 14, "init_method: unknown scheme 'tpc'", "did you mean 'tcp://'?"},
@@ -87,16 +99,22 @@ const Mistake kMistakes[] = {
     {"init_method: 'tcp://[::1:29500'", 4, 14, "init_method: the '[' of an IPv6 address has no ']'", ""},
     {"init_method: 'tcp://[12.5]:29500'", 4, 14, "init_method: '12.5' is not an IPv6 address", ""},
     {"init_method: file://tmp/x", 4, 14, "init_method: the path 'tmp/x' is not absolute", "file:///tmp/x"},
-    {"init_method: shared_filesystem://", 4, 14, "init_method: shared_filesystem:// needs an absolute path", ""},
+    {"init_method: shared_filesystem://", 4, 14, "init_method: shared_filesystem:// needs an absolute path",
+     ""},
     {"init_method: env://x", 4, 14, "init_method: nothing stands after env://", "MASTER_ADDR"},
-    {"world_size: 3\nnodes: {hosts: ['a:2', b]}\ninit_method: env://\nworld: 1", 7, 1, "unknown key 'world'", ""},
-    {"world_size: 4\nnodes: {hosts: ['a:2', b]}\ninit_method: env://", 4, 13, "'world_size' is 4, the slots of 'nodes.hosts' add up to 3", "set world_size: 3"},
-    {"world_size: 2\nnodes: {hosts: [a, b]}", 5, 1, "other machines cannot reach 127.0.0.1", "tcp://a:29500"},
-    {"world_size: 2\nnodes: {hosts: [a, b]}\ninit_method: tcp://a:0", 6, 14, "several hosts need a fixed port, not 0", ""},
+    {"world_size: 3\nnodes: {hosts: ['a:2', b]}\ninit_method: env://\nworld: 1", 7, 1, "unknown key 'world'",
+     ""},
+    {"world_size: 4\nnodes: {hosts: ['a:2', b]}\ninit_method: env://", 4, 13,
+     "'world_size' is 4, the slots of 'nodes.hosts' add up to 3", "set world_size: 3"},
+    {"world_size: 2\nnodes: {hosts: [a, b]}", 5, 16, "other machines cannot reach 127.0.0.1",
+     "tcp://a:29500"},
+    {"world_size: 2\nnodes: {hosts: [a, b]}\ninit_method: tcp://a:0", 6, 14,
+     "several hosts need a fixed port, not 0", ""},
     {"world_size: 2\nnodes: {hosts: [a, a]}\ninit_method: env://", 5, 20, "host 'a' is named twice", ""},
     {"nodes: {hosts: ['a:0']}", 4, 17, "'a:0' is not a host", "HOST:SLOTS"},
     {"nodes: {hosts: a}", 4, 16, "'nodes.hosts' must be a list of hosts, not the text 'a'", ""},
-    {"nodes: {interface: an-interface-name-too-long}", 4, 20, "'an-interface-name-too-long' is not the name of a network interface", ""},
+    {"nodes: {interface: an-interface-name-too-long}", 4, 20,
+     "'an-interface-name-too-long' is not the name of a network interface", ""},
     {"eval: {batch_size: 0}", 4, 20, "'eval.batch_size' must be >= 1", ""},
 };
 
@@ -105,23 +123,38 @@ const Mistake kWholeSpecs[] = {
     {"model: mlp\ndataset: mnist", 1, 1, "missing key 'version'", "values: 1"},
     {"version: 1\ndataset: mnist", 1, 1, "missing key 'model'", ""},
     {"version: 1\nmodel: mlp", 1, 1, "missing key 'dataset'", ""},
-    {"version: 1\nmodel: mlp\ndataset: {root: x}", 3, 1, "missing key 'dataset.type'", "mnist | fashion_mnist | idx"},
-    {"version: 1\nmodel: mlp\ndataset: cifar10", 3, 10, "dataset.type 'cifar10' is not available yet in this version", "mnist, fashion_mnist, idx"},
-    {"version: 1\nmodel: lenet\ndataset: mnist", 2, 8, "model.type 'lenet' is not available yet in this version", "available: mlp"},
-    {"version: 1\nmodel: {type: mlp, layers: [784]}\ndataset: mnist", 2, 28, "'model.layers' needs at least 2 widths, input and output, not 1", ""},
-    {"version: 1\nmodel: {type: mlp, layers: []}\ndataset: mnist", 2, 28, "'model.layers' needs at least 2 widths, input and output, not 0", ""},
-    {"version: 1\nmodel: {type: mlp, layers: [784, 0, 10]}\ndataset: mnist", 2, 34, "'model.layers' must be >= 1, <= 16777216, not 0", ""},
-    {"version: 1\nmodel: {type: mlp, layers: [784, x, 10]}\ndataset: mnist", 2, 34, "'model.layers' must be an integer, not the text 'x'", ""},
-    {"version: 1\nmodel: {type: mlp, layers: 784-512-10}\ndataset: mnist", 2, 28, "'model.layers' must be a list of integers, not the text '784-512-10'", ""},
-    {"version: 1\nmodel: {type: mlp, layers: [32, 10]}\ndataset: mnist", 2, 29, "the model takes 32 inputs, an image of mnist has 784", "28 x 28"},
-    {"version: 1\nmodel: {type: mlp, layers: [784, 100]}\ndataset: fashion_mnist", 2, 34, "the model has 100 outputs, fashion_mnist has 10 classes", "must be 10"},
-    {"version: 1\nmodel: {type: mlp, activation: rleu}\ndataset: mnist", 2, 32, "unknown model.activation 'rleu'", "did you mean 'relu'?"},
+    {"version: 1\nmodel: mlp\ndataset: {root: x}", 3, 1, "missing key 'dataset.type'",
+     "mnist | fashion_mnist | idx"},
+    {"version: 1\nmodel: mlp\ndataset: cifar10", 3, 10,
+     "dataset.type 'cifar10' is not available yet in this version", "mnist, fashion_mnist, idx"},
+    {"version: 1\nmodel: lenet\ndataset: mnist", 2, 8,
+     "model.type 'lenet' is not available yet in this version", "available: mlp"},
+    {"version: 1\nmodel: {type: mlp, layers: [784]}\ndataset: mnist", 2, 28,
+     "'model.layers' needs at least 2 widths, input and output, not 1", ""},
+    {"version: 1\nmodel: {type: mlp, layers: []}\ndataset: mnist", 2, 28,
+     "'model.layers' needs at least 2 widths, input and output, not 0", ""},
+    {"version: 1\nmodel: {type: mlp, layers: [784, 0, 10]}\ndataset: mnist", 2, 34,
+     "'model.layers' must be >= 1, <= 16777216, not 0", ""},
+    {"version: 1\nmodel: {type: mlp, layers: [784, x, 10]}\ndataset: mnist", 2, 34,
+     "'model.layers' must be an integer, not the text 'x'", ""},
+    {"version: 1\nmodel: {type: mlp, layers: 784-512-10}\ndataset: mnist", 2, 28,
+     "'model.layers' must be a list of integers, not the text '784-512-10'", ""},
+    {"version: 1\nmodel: {type: mlp, layers: [32, 10]}\ndataset: mnist", 2, 29,
+     "the model takes 32 inputs, an image of mnist has 784", "28 x 28"},
+    {"version: 1\nmodel: {type: mlp, layers: [784, 100]}\ndataset: fashion_mnist", 2, 34,
+     "the model has 100 outputs, fashion_mnist has 10 classes", "must be 10"},
+    {"version: 1\nmodel: {type: mlp, activation: rleu}\ndataset: mnist", 2, 32,
+     "unknown model.activation 'rleu'", "did you mean 'relu'?"},
     {"version: 1\nmodel: mlp\ndataset: {type: idx, train_images: a, train_labels: b, test_images: c}", 3, 17,
      "a dataset of type idx needs 'dataset.test_labels'", ""},
-    {"version: 1\nmodel: mlp\ndataset: {type: mnist, test_labels: c}", 3, 37, "'dataset.test_labels' is only for a dataset of type idx, not mnist", ""},
-    {"version: 1\nmodel: mlp\ndataset: {type: mnist, fallback: mnist}", 3, 34, "the fallback is the dataset itself", ""},
-    {"version: 1\nmodel: mlp\ndataset: {type: mnist, mirrors: [ftp://x/]}", 3, 34, "mirror 'ftp://x/' is not an address", "http://"},
-    {"version: 1\nmodel: mlp\ndataset: {type: mnist, download: ja}", 3, 34, "'dataset.download' must be true or false, not the text 'ja'", ""},
+    {"version: 1\nmodel: mlp\ndataset: {type: mnist, test_labels: c}", 3, 37,
+     "'dataset.test_labels' is only for a dataset of type idx, not mnist", ""},
+    {"version: 1\nmodel: mlp\ndataset: {type: mnist, fallback: mnist}", 3, 34,
+     "the fallback is the dataset itself", ""},
+    {"version: 1\nmodel: mlp\ndataset: {type: mnist, mirrors: [ftp://x/]}", 3, 34,
+     "mirror 'ftp://x/' is not an address", "http://"},
+    {"version: 1\nmodel: mlp\ndataset: {type: mnist, download: ja}", 3, 34,
+     "'dataset.download' must be true or false, not the text 'ja'", ""},
 };
 
 void expect_only_problem(const std::string& text, const Mistake& mistake) {
@@ -153,22 +186,30 @@ TEST(SpecTest, EveryMistakeIsFoundAtItsPlace) {
 
 TEST(SpecTest, AllMistakesAreReportedInOrder) {
   try {
-    parse_job("version: 1\nmodel: mlp\ndataset: mnits\nepochs: x\noptimzer: {}\nloader: {batch_size: 0, worker: 1}\n", "spec",
-              {"seed=x", "eval.evry=1"});
+    parse_job(
+        "version: 1\nmodel: mlp\ndataset: mnits\nepochs: x\noptimzer: {}\nloader: {batch_size: 0, worker: "
+        "1}\n",
+        "spec", {"seed=x", "eval.evry=1"});
     FAIL();
   } catch (const SpecError& error) {
     std::vector<std::string> found;
-    for (const Diagnostic& d : error.diagnostics()) found.push_back(d.file + ":" + std::to_string(d.line) + ":" + std::to_string(d.column) + " " + d.message);
-    EXPECT_THAT(found, ElementsAre("spec:3:10 unknown dataset.type 'mnits'", "spec:4:9 'epochs' must be an integer, not the text 'x'",
-                                   "spec:5:1 unknown key 'optimzer'", HasSubstr("spec:6:22 'loader.batch_size' must be"),
-                                   "spec:6:25 unknown key 'loader.worker'", "-s seed=x:0:0 'seed' must be an integer, not the text 'x'",
+    for (const Diagnostic& d : error.diagnostics())
+      found.push_back(d.file + ":" + std::to_string(d.line) + ":" + std::to_string(d.column) + " " +
+                      d.message);
+    EXPECT_THAT(found, ElementsAre("spec:3:10 unknown dataset.type 'mnits'",
+                                   "spec:4:9 'epochs' must be an integer, not the text 'x'",
+                                   "spec:5:1 unknown key 'optimzer'",
+                                   HasSubstr("spec:6:22 'loader.batch_size' must be"),
+                                   "spec:6:25 unknown key 'loader.worker'",
+                                   "-s seed=x:0:0 'seed' must be an integer, not the text 'x'",
                                    "-s eval.evry=1:0:0 unknown key 'eval.evry'"));
   }
 }
 
 TEST(SpecTest, RefusedValuesCauseNoFollowUps) {
-  for (const char* text : {"optimizer: {nesterov: true, momentum: x}\n", "world_size: x\nnodes: {hosts: ['a:2']}\n",
-                           "nodes: {hosts: ['a:2', 'b:x']}\n", "nodes: {hosts: [a, b]}\nworld_size: 2\ninit_method: 5\n"}) {
+  for (const char* text :
+       {"optimizer: {nesterov: true, momentum: x}\n", "world_size: x\nnodes: {hosts: ['a:2']}\n",
+        "nodes: {hosts: ['a:2', 'b:x']}\n", "nodes: {hosts: [a, b]}\nworld_size: 2\ninit_method: 5\n"}) {
     try {
       parse_job(kGood + text, "spec");
       ADD_FAILURE() << text;
@@ -228,13 +269,16 @@ nodes: {hosts: [a:2, '[::1]:3', c], interface: eth0, bind_cores: true, threads: 
   EXPECT_EQ(parse_job(to_yaml(spec), "canonical"), spec);
 }
 
-TEST(SpecTest, SectionsMayBeEmpty) { EXPECT_EQ(parse_job(kGood + "optimizer:\n  # lr: 1\nloader: {}\n", "spec"), parse_job(kGood, "spec")); }
+TEST(SpecTest, SectionsMayBeEmpty) {
+  EXPECT_EQ(parse_job(kGood + "optimizer:\n  # lr: 1\nloader: {}\n", "spec"), parse_job(kGood, "spec"));
+}
 
 TEST(OverrideTest, SetsWhatItNames) {
-  const JobSpec spec = parse_job(kGood + "optimizer: sgd\nnodes: {hosts: [x]}\n", "spec",
-                                 {"optimizer.lr=0.5", "model.layers.1=256", "nodes.hosts.0=a:1", "nodes.hosts.1=b:2", "world_size=3",
-                                  "init_method=tcp://a:1", "name=a=b", "dataset.mirrors=[http://x/, 'https://y/']", "loader={batch_size: 7}",
-                                  "model=mlp", "epochs=2", "epochs=4"});
+  const JobSpec spec = parse_job(
+      kGood + "optimizer: sgd\nnodes: {hosts: [x]}\n", "spec",
+      {"optimizer.lr=0.5", "model.layers.1=256", "nodes.hosts.0=a:1", "nodes.hosts.1=b:2", "world_size=3",
+       "init_method=tcp://a:1", "name=a=b", "dataset.mirrors=[http://x/, 'https://y/']",
+       "loader={batch_size: 7}", "model=mlp", "epochs=2", "epochs=4"});
   EXPECT_EQ(spec.optimizer.lr, 0.5);
   EXPECT_EQ(spec.model.layers, (std::vector<std::int64_t>{784, 256, 10}));
   EXPECT_EQ(spec.nodes.hosts[1].name, "b");
@@ -279,15 +323,18 @@ TEST(OverrideTest, ErrorsCiteTheFlag) {
   try {
     parse_job(kGood, "spec", {"optimizer.lr=abc"});
   } catch (const SpecError& error) {
-    EXPECT_STREQ(error.what(), "-s optimizer.lr=abc: error: 'optimizer.lr' must be a number, not the text 'abc'");
+    EXPECT_STREQ(error.what(),
+                 "-s optimizer.lr=abc: error: 'optimizer.lr' must be a number, not the text 'abc'");
   }
 }
 
 TEST(CanonicalTest, ReadsBackAsTheSameSpec) {
   JobSpec spec;
   spec.dataset.type = "mnist";
-  for (const char* name : {"a", "true", "~", "null", "12", "1e5", "-", "- a", "a: b", "#x", "'", "\"", "\\", "\\n", "${env:HOME}", "$${x}", " lead",
-                           "trail ", "ä€😀", "*x", "&x", "!x", "[a]", "{a}", "@", "`", "%", "|", ">", "a #b", "? a", ".inf", "0x1f", "=", "<<"}) {
+  for (const char* name :
+       {"a",  "true", "~",           "null",  "12",    "1e5",    "-",   "- a",  "a: b", "#x", "'",   "\"",
+        "\\", "\\n",  "${env:HOME}", "$${x}", " lead", "trail ", "ä€😀", "*x",   "&x",   "!x", "[a]", "{a}",
+        "@",  "`",    "%",           "|",     ">",     "a #b",   "? a", ".inf", "0x1f", "=",  "<<"}) {
     spec.name = name;
     spec.dataset.root = std::string(name) + "/x";
     spec.dataset.mirrors = {std::string("http://h/") + name};
@@ -302,7 +349,8 @@ TEST(CanonicalTest, ReadsBackAsTheSameSpec) {
 
 TEST(CanonicalTest, EqualSpecsHaveEqualText) {
   const std::string a = to_yaml(parse_job(kGood + "seed: 1\nepochs: 2\n", "a"));
-  const std::string b = to_yaml(parse_job("dataset: {type: mnist}\nepochs: 2\nmodel: {type: 'mlp'}\nseed: 1\nversion: 1\n", "b"));
+  const std::string b = to_yaml(
+      parse_job("dataset: {type: mnist}\nepochs: 2\nmodel: {type: 'mlp'}\nseed: 1\nversion: 1\n", "b"));
   EXPECT_EQ(a, b);
   EXPECT_NE(a, to_yaml(parse_job(kGood, "c")));
 }
@@ -328,19 +376,66 @@ TEST(ConfigsTest, TutorialIsTheTutorial) {
 
 /** Damages a text: bytes changed, removed, doubled, lines moved, words from elsewhere in the text put in. */
 std::string damaged(std::string text, std::mt19937& random) {
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % std::max<std::size_t>(n, 1)); };
-  static const std::vector<std::string> kPieces{":", "{", "}", "[", "]", ",", "- ", "\n", "  ", "\t", "&a ", "*a", "!!int ", "<<: ", "---\n", "...\n",
-                                                "? ", "|\n", ">\n", "'", "\"", "#", "%", "${env:", "}", "\\", "\xff", "\xc3\xa4", "\0", "\x1b",
-                                                "null", "true", "1e999", "-1", "\r", "\xEF\xBB\xBF", "\xE2\x80\xA8", "type: "};
+  const auto below = [&](std::size_t n) {
+    return static_cast<std::size_t>(random() % std::max<std::size_t>(n, 1));
+  };
+  static const std::vector<std::string> kPieces{":",
+                                                "{",
+                                                "}",
+                                                "[",
+                                                "]",
+                                                ",",
+                                                "- ",
+                                                "\n",
+                                                "  ",
+                                                "\t",
+                                                "&a ",
+                                                "*a",
+                                                "!!int ",
+                                                "<<: ",
+                                                "---\n",
+                                                "...\n",
+                                                "? ",
+                                                "|\n",
+                                                ">\n",
+                                                "'",
+                                                "\"",
+                                                "#",
+                                                "%",
+                                                "${env:",
+                                                "}",
+                                                "\\",
+                                                "\xff",
+                                                "\xc3\xa4",
+                                                "\0",
+                                                "\x1b",
+                                                "null",
+                                                "true",
+                                                "1e999",
+                                                "-1",
+                                                "\r",
+                                                "\xEF\xBB\xBF",
+                                                "\xE2\x80\xA8",
+                                                "type: "};
   for (std::size_t edits = 1 + below(4); edits > 0; --edits) {
     const std::size_t at = below(text.size() + 1);
     const std::size_t length = std::min(below(12), text.size() - at);
     switch (random() % 5) {
-      case 0: text.erase(at, length); break;
-      case 1: text.insert(at, text.substr(below(text.size()), below(30))); break;
-      case 2: text.insert(at, kPieces[below(kPieces.size())]); break;
-      case 3: if (at < text.size()) text[at] = static_cast<char>(random() & 0xFF); break;
-      default: text.replace(at, length, kPieces[below(kPieces.size())]); break;
+      case 0:
+        text.erase(at, length);
+        break;
+      case 1:
+        text.insert(at, text.substr(below(text.size()), below(30)));
+        break;
+      case 2:
+        text.insert(at, kPieces[below(kPieces.size())]);
+        break;
+      case 3:
+        if (at < text.size()) text[at] = static_cast<char>(random() & 0xFF);
+        break;
+      default:
+        text.replace(at, length, kPieces[below(kPieces.size())]);
+        break;
     }
   }
   return text;
@@ -368,7 +463,8 @@ TEST(FuzzTest, DamagedSpecsAreReadOrRefusedAtAPlaceInThem) {
         std::istringstream stream(text);
         std::string line;
         for (int i = 0; i < d.line; ++i) std::getline(stream, line);
-        ASSERT_TRUE(d.column >= 1 && d.column <= static_cast<int>(line.size()) + 1) << text << "\n" << error.what();
+        ASSERT_TRUE(d.column >= 1 && d.column <= static_cast<int>(line.size()) + 1) << text << "\n"
+                                                                                    << error.what();
         ASSERT_GE(d.length, 1);
       }
     }

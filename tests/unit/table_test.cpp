@@ -54,7 +54,8 @@ TEST(TableTest, CanonicalTextHasEveryKeyInOrder) {
   std::string section;
   std::vector<std::string> paths;
   for (std::string line; std::getline(lines, line);) {
-    const std::string name = line.substr(line.find_first_not_of(' '), line.find(':') - line.find_first_not_of(' '));
+    const std::string name =
+        line.substr(line.find_first_not_of(' '), line.find(':') - line.find_first_not_of(' '));
     if (line[0] != ' ') section = name;
     paths.push_back(line[0] == ' ' ? section + "." + name : name);
   }
@@ -64,7 +65,8 @@ TEST(TableTest, CanonicalTextHasEveryKeyInOrder) {
 }
 
 TEST(TableTest, EveryRangeIsEnforced) {
-  // Each bound in the table, overstepped, is refused: a range that nobody reads would be a lie in the documentation.
+  // Each bound in the table, overstepped, is refused: a range that nobody reads would be a lie in the
+  // documentation.
   for (const KeyInfo& key : job_keys()) {
     if (key.type != KeyType::integer && key.type != KeyType::number) continue;
     for (const char* value : {"-1", "1e30"}) {
@@ -78,7 +80,8 @@ TEST(TableTest, EveryRangeIsEnforced) {
 
 TEST(TableTest, ReferenceHoldsTheTable) {
   const std::string page = read(DTORCH_SOURCE "/docs/job-spec.md");
-  EXPECT_THAT(page, ::testing::HasSubstr("<!-- begin: job_keys -->\n" + job_keys_markdown() + "<!-- end: job_keys -->"))
+  EXPECT_THAT(page, ::testing::HasSubstr("<!-- begin: job_keys -->\n" + job_keys_markdown() +
+                                         "<!-- end: job_keys -->"))
       << "docs/job-spec.md is behind the table: put in the output of build/job_keys";
 }
 
