@@ -144,23 +144,15 @@ void DistributedDataParallel::join() {
   broadcast_tensors(*impl.group, impl.buffers, root);
 }
 
-void DistributedDataParallel::zero_grad() {
-  impl_->module->zero_grad();
-}
+void DistributedDataParallel::zero_grad() { impl_->module->zero_grad(); }
 
-const std::shared_ptr<torch::nn::Module>& DistributedDataParallel::module() const {
-  return impl_->module;
-}
+const std::shared_ptr<torch::nn::Module>& DistributedDataParallel::module() const { return impl_->module; }
 
-const DdpOptions& DistributedDataParallel::options() const {
-  return impl_->options;
-}
+const DdpOptions& DistributedDataParallel::options() const { return impl_->options; }
 
 DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
     : ddp_(ddp), before_(std::exchange(ddp.impl_->synchronise, false)) {}
 
-DistributedDataParallel::NoSync::~NoSync() {
-  ddp_.impl_->synchronise = before_;
-}
+DistributedDataParallel::NoSync::~NoSync() { ddp_.impl_->synchronise = before_; }
 
 }  // namespace dtorch

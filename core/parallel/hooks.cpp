@@ -6,12 +6,9 @@ namespace dtorch {
 
 std::string_view to_string(CommHook hook) {
   switch (hook) {
-    case CommHook::fp16:
-      return "fp16";
-    case CommHook::bf16:
-      return "bf16";
-    case CommHook::none:
-      break;
+    case CommHook::fp16: return "fp16";
+    case CommHook::bf16: return "bf16";
+    case CommHook::none: break;
   }
   return "none";
 }

@@ -136,9 +136,7 @@ void Reducer::add_hook(std::size_t index) {
       }));
 }
 
-bool Reducer::wants_used_map() const {
-  return find_unused_ || learning_;
-}
+bool Reducer::wants_used_map() const { return find_unused_ || learning_; }
 
 void Reducer::prepare(const Pass& pass) {
   const std::lock_guard lock(mutex_);

@@ -66,9 +66,7 @@ TEST(BucketsTest, SlicesStartOnCacheLinesAndDoNotOverlap) {
   }
 }
 
-TEST(BucketsTest, NoParametersMakeNoBuckets) {
-  EXPECT_TRUE(plan_buckets({}, 1, 1).empty());
-}
+TEST(BucketsTest, NoParametersMakeNoBuckets) { EXPECT_TRUE(plan_buckets({}, 1, 1).empty()); }
 
 }  // namespace
 }  // namespace dtorch
