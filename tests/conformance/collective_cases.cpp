@@ -220,7 +220,7 @@ void send_and_recv(Rank& rank) {
   // Tags keep messages apart, whatever the order in which they are received.
   std::vector<WorkPtr> works;
   for (int tag = 0; tag < 4; ++tag)
-    works.push_back(group->send(at::full({tag + 1}, rank.rank() * 10 + tag), next, tag));
+    works.push_back(group->send(at::full({tag + 1}, rank.rank() * 10 + tag, at::kFloat), next, tag));
   for (int tag = 3; tag >= 0; --tag) {
     at::Tensor received = at::empty({tag + 1});
     group->recv(received, previous, tag)->wait();
@@ -360,7 +360,7 @@ void repeats_bit_for_bit(Rank& rank) {
   }
 }
 
-constexpr std::array kCases{
+constexpr std::array kCollectiveCases{
     Case{"AllReduce", 1, all_reduce},
     Case{"AllReduceAgreed", 1, all_reduce_agreed},
     Case{"Megabytes", 1, megabytes},
@@ -381,7 +381,7 @@ constexpr std::array kCases{
 }  // namespace
 
 std::span<const Case> collective_cases() {
-  return kCases;
+  return kCollectiveCases;
 }
 
 }  // namespace dtorch::conformance

@@ -318,7 +318,7 @@ void stopped_half_way(Rank& rank) {
   expect_missing(thrown, {rank.world() - 1});
 }
 
-constexpr std::array kCases{
+constexpr std::array kFailureCases{
     Case{"DeadlineOf10Ms", 2, deadline_of_10_ms},
     Case{"DeadlineOfAgreedCall", 2, deadline_of_agreed_call},
     Case{"MonitoredBarrierNamesTheMissing", 2, deadline_of_barrier},
@@ -347,7 +347,7 @@ constexpr std::array kCases{
 }  // namespace
 
 std::span<const Case> failure_cases() {
-  return kCases;
+  return kFailureCases;
 }
 
 }  // namespace dtorch::conformance

@@ -147,7 +147,7 @@ void tensors_with_gradients(Rank& rank) {
   }
 }
 
-constexpr std::array kCases{
+constexpr std::array kGroupCases{
     Case{"ManyUnderWay", 1, many_under_way},
     Case{"StartingDoesNotWait", 2, starting_does_not_wait},
     Case{"SubGroups", 1, sub_groups},
@@ -160,7 +160,7 @@ constexpr std::array kCases{
 }  // namespace
 
 std::span<const Case> group_cases() {
-  return kCases;
+  return kGroupCases;
 }
 
 }  // namespace dtorch::conformance

@@ -167,9 +167,9 @@ void collect(std::vector<Child>& children, bool last_may_hang, Deadline deadline
 }
 
 /** The parent's side: who said what about which case. */
-class Run {
+class Session {
  public:
-  explicit Run(Options options) : options_(std::move(options)) {
+  explicit Session(Options options) : options_(std::move(options)) {
     c10d::TCPStoreOptions server;
     server.isServer = true;
     server.port = 0;
@@ -232,7 +232,7 @@ class Run {
 
 class CaseTest : public ::testing::Test {
  public:
-  CaseTest(Run& run, Case one) : run_(run), case_(one) {}
+  CaseTest(Session& run, Case one) : run_(run), case_(one) {}
   void TestBody() override {
     const auto messages = run_.outcome(case_);
     for (std::size_t rank = 0; rank < messages.size(); ++rank) {
@@ -241,7 +241,7 @@ class CaseTest : public ::testing::Test {
   }
 
  private:
-  Run& run_;
+  Session& run_;
   Case case_;
 };
 
@@ -324,7 +324,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "conformance: %s\n", error.what());
     return 1;
   }
-  Run run(options);
+  Session run(options);
   const std::string suite = fmt::format("Conformance_{}_w{}", options.backend, options.world);
   for (const auto& one : all_cases()) {
     if (options.world < one.min_world) continue;
