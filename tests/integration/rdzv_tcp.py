@@ -61,7 +61,7 @@ def test_missing_variables_are_named():
 
 
 def test_wrong_world_size_is_told_to_everyone_at_once():
-    for sizes in ((2, 3), (3, 2), (3, 3, 2)):
+    for sizes in ((2, 3), (3, 2), (3, 2, 3)):
         init = f"tcp://127.0.0.1:{free_port()}"
         ranks = [Rank(init, r, size) for r, size in enumerate(sizes)]
         for rank, report in zip(ranks, results(ranks)):
