@@ -8,8 +8,6 @@ function(dtorch_light_library folder)
   target_include_directories(dtorch_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_definitions(dtorch_${name} PRIVATE DTORCH_VERSION="${PROJECT_VERSION}")
   target_link_libraries(dtorch_${name} PRIVATE dtorch_flags)
-  # gcc 12 sees overlaps in std::string's operator+ that are not there (its bug 105651).
-  target_compile_options(dtorch_${name} PRIVATE $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
 endfunction()
 
 function(dtorch_torch_settings target)
