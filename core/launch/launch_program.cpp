@@ -21,7 +21,7 @@ class Programs {
   Programs(const LaunchOptions& options, JobObserver& observer)
       : options_(options),
         observer_(observer),
-        session_({options.executable, scratch_.path(), false, options.grace}, observer),
+        session_({options.executable, true, false, options.grace}, observer),
         link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {
@@ -109,7 +109,7 @@ class Programs {
     for (int local = 0; local < options_.local_ranks; ++local) {
       place.local_rank = local;
       place.rank = options_.node_rank * options_.local_ranks + local;
-      place.error_file = fmt::format("{}/error.{}.{}", scratch_.path(), attempt, place.rank);
+      place.error_file = fmt::format("{}/error.{}.{}", session_.scratch(), attempt, place.rank);
       start_rank(place);
     }
   }
@@ -132,7 +132,6 @@ class Programs {
 
   const LaunchOptions& options_;
   JobObserver& observer_;
-  ScratchFolder scratch_;
   std::string program_;
   int port_ = 0;
   Session session_;

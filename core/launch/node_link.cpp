@@ -11,8 +11,8 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr char kPrefix[] = "dtorch/launch/";
-/** One "get" waits so long, then it is asked again: nothing else waits longer behind it. */
-constexpr milliseconds kGetTime(200);
+/** One "get" waits so long, then it is asked again: what is shared waits no longer behind it than FirstCause's patience. */
+constexpr milliseconds kGetTime(40);
 constexpr milliseconds kAnswerTime(10'000);
 /** How much later than node 0's the ranks of other nodes may end. */
 constexpr milliseconds kLastRanks(60'000);

@@ -45,7 +45,7 @@ class Job {
   Job(const RunOptions& options, JobObserver& observer)
       : options_(options),
         observer_(observer),
-        session_({options.executable, "", true, options.shutdown_timeout}, observer),
+        session_({options.executable, false, true, options.shutdown_timeout}, observer),
         link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {

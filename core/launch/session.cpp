@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
@@ -13,23 +15,26 @@
 
 namespace dtorch {
 
-ScratchFolder::ScratchFolder() {
+namespace {
+
+/** Named after the job alone, so that the watchdog can know it before it is made. */
+std::string scratch_name(const std::string& tag) {
   const char* folder = std::getenv("TMPDIR");
-  path_ = std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/dtorch.XXXXXX";
-  if (::mkdtemp(path_.data()) == nullptr) {
-    throw Error(ErrorKind::cannot_create, errno_text(fmt::format("cannot make a folder {}", path_), errno),
-                "set TMPDIR to a folder that can be written");
-  }
+  return fmt::format("{}/dtorch.{}", folder != nullptr && *folder != '\0' ? folder : "/tmp", tag.substr(tag.rfind('/') + 1));
 }
 
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
+}  // namespace
 
 Session::Session(const Settings& settings, JobObserver& observer)
     : settings_(settings), observer_(observer), tag_(make_job_tag()) {
+  if (settings.scratch) scratch_ = scratch_name(tag_);
   begin_attempt();
+}
+
+Session::~Session() {
+  supervisor_.reset();
+  std::error_code ignored;
+  if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
 }
 
 void Session::begin_attempt() {
@@ -40,10 +45,15 @@ void Session::begin_attempt() {
 }
 
 void Session::start_agent() {
-  AgentProcess::Settings agent{settings_.executable, tag_, settings_.scratch, {}};
+  AgentProcess::Settings agent{settings_.executable, tag_, scratch_, {}};
   if (listener_.socket.valid()) agent.inherit.push_back(listener_.socket.get());
   agent_ = std::make_unique<AgentProcess>(loop_, agent);
   supervisor_->use_agent(*agent_);
+  // Only now is there somebody who removes it should this process be killed.
+  if (!scratch_.empty() && ::mkdir(scratch_.c_str(), 0700) != 0) {
+    throw Error(ErrorKind::cannot_create, errno_text(fmt::format("cannot make the folder {}", scratch_), errno),
+                "set TMPDIR to a folder that can be written");
+  }
 }
 
 void Session::serve_store() {
