@@ -37,7 +37,9 @@ class Programs {
       const JobOutcome outcome = run_attempt(attempt);
       const bool asked = session_.supervisor().stop_signal() != 0;
       if (!outcome.failure || asked || attempt == options_.max_restarts) return outcome;
-      observer_.log(-1, "warning", fmt::format("{}; restart {} of {}", outcome.failure->message, attempt + 1, options_.max_restarts));
+      observer_.log(
+          -1, "warning",
+          fmt::format("{}; restart {} of {}", outcome.failure->message, attempt + 1, options_.max_restarts));
       session_.begin_attempt();
     }
   }
@@ -67,7 +69,8 @@ class Programs {
     }
     if (options_.nnodes > 1 && !link_.claim(options_.node_rank)) {
       throw Error(ErrorKind::disagree,
-                  fmt::format("node rank {} is already taken by {}", options_.node_rank, link_.holder(options_.node_rank)),
+                  fmt::format("node rank {} is already taken by {}", options_.node_rank,
+                              link_.holder(options_.node_rank)),
                   "give each machine a --node-rank of its own");
     }
   }
@@ -124,7 +127,8 @@ class Programs {
     start.error_file = place.error_file;
     if (options_.bind_cores) start.process.cores = cores_of(place.local_rank, place.local_world_size);
     if (!options_.log_dir.empty()) {
-      const std::string attempt = place.restart_count == 0 ? "" : fmt::format(".restart{}", place.restart_count);
+      const std::string attempt =
+          place.restart_count == 0 ? "" : fmt::format(".restart{}", place.restart_count);
       start.log_file = fmt::format("{}/rank{}{}.log", options_.log_dir, place.rank, attempt);
     }
     session_.supervisor().start(std::move(start));

@@ -1,4 +1,3 @@
-#include "core/base/host.h"
 #include "core/launch/session.h"
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/base/host.h"
 #include "core/launch/cleanup.h"
 
 namespace dtorch {
@@ -20,7 +20,8 @@ namespace {
 /** Named after the job alone, so that the watchdog can know it before it is made. */
 std::string scratch_name(const std::string& tag) {
   const char* folder = std::getenv("TMPDIR");
-  return fmt::format("{}/dtorch.{}", folder != nullptr && *folder != '\0' ? folder : "/tmp", tag.substr(tag.rfind('/') + 1));
+  return fmt::format("{}/dtorch.{}", folder != nullptr && *folder != '\0' ? folder : "/tmp",
+                     tag.substr(tag.rfind('/') + 1));
 }
 
 }  // namespace
@@ -51,7 +52,8 @@ void Session::start_agent() {
   supervisor_->use_agent(*agent_);
   // Only now is there somebody who removes it should this process be killed.
   if (!scratch_.empty() && ::mkdir(scratch_.c_str(), 0700) != 0) {
-    throw Error(ErrorKind::cannot_create, errno_text(fmt::format("cannot make the folder {}", scratch_), errno),
+    throw Error(ErrorKind::cannot_create,
+                errno_text(fmt::format("cannot make the folder {}", scratch_), errno),
                 "set TMPDIR to a folder that can be written");
   }
 }
@@ -75,13 +77,15 @@ void Session::pump(Deadline deadline) {
   if (supervisor_->cause() || supervisor_->stop_signal() != 0) throw JobEnded();
 }
 
-nlohmann::json Session::call(const nlohmann::json& request, std::chrono::milliseconds limit, const std::string& what) {
+nlohmann::json Session::call(const nlohmann::json& request, std::chrono::milliseconds limit,
+                             const std::string& what) {
   auto answer = std::make_shared<std::optional<nlohmann::json>>();
   agent_->request(request, [answer](const nlohmann::json& message) { *answer = message; });
   while (!*answer) {
     const auto silence = Clock::now() - agent_->last_message();
     if (silence > limit) {
-      throw Error(ErrorKind::timeout, fmt::format("{} said nothing for {} s", what, std::chrono::duration<double>(limit).count()));
+      throw Error(ErrorKind::timeout, fmt::format("{} said nothing for {} s", what,
+                                                  std::chrono::duration<double>(limit).count()));
     }
     pump(Deadline::after(limit));
   }
@@ -92,7 +96,9 @@ nlohmann::json Session::call(const nlohmann::json& request, std::chrono::millise
 void make_log_folder(const std::string& folder) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) throw Error(ErrorKind::cannot_create, fmt::format("cannot make the folder {}: {}", folder, error.message()));
+  if (error)
+    throw Error(ErrorKind::cannot_create,
+                fmt::format("cannot make the folder {}: {}", folder, error.message()));
 }
 
 Error error_of(const Failure& failure) { return Error(failure.kind, failure.message, failure.help); }

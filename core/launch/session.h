@@ -21,7 +21,7 @@ class Session {
  public:
   struct Settings {
     std::string executable;
-    bool scratch = false;     ///< the job wants a folder for small files
+    bool scratch = false;  ///< the job wants a folder for small files
     bool control = true;
     std::chrono::milliseconds grace{5'000};
   };
@@ -47,7 +47,8 @@ class Session {
    * Asks the agent and pumps until it answers. Throws JobEnded when the job ends meanwhile, the Error of a failure answer,
    * Error(timeout) naming `what` after `limit` without a word from the agent.
    */
-  nlohmann::json call(const nlohmann::json& request, std::chrono::milliseconds limit, const std::string& what);
+  nlohmann::json call(const nlohmann::json& request, std::chrono::milliseconds limit,
+                      const std::string& what);
   /** Pumps once. Throws JobEnded when the job ends. */
   void pump(Deadline deadline);
 
