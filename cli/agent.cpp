@@ -66,7 +66,8 @@ int run_agent(const AgentArguments& arguments) {
   }
   const int helper_pidfd = static_cast<int>(::syscall(SYS_pidfd_open, helper, 0));
   close_others({arguments.orders_fd, arguments.launcher_pidfd, helper_pidfd});
-  run_watchdog({arguments.launcher_pidfd, arguments.orders_fd, arguments.tag, arguments.scratch, helper_pidfd, helper});
+  run_watchdog({arguments.launcher_pidfd, arguments.orders_fd, arguments.tag, arguments.scratch, helper_pidfd,
+                helper});
   int status = 0;
   if (::waitpid(helper, &status, 0) != helper) return exit_code(ErrorKind::lost);
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

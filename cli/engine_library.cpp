@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 fs::path find_library() {
   const fs::path folder = fs::path(executable_path()).parent_path();
-  const std::array<fs::path, 2> places{folder / "libdtorch.so", folder.parent_path() / "lib" / "libdtorch.so"};
+  const std::array<fs::path, 2> places{folder / "libdtorch.so",
+                                       folder.parent_path() / "lib" / "libdtorch.so"};
   std::error_code ignored;
   for (const auto& place : places) {
     if (fs::exists(place, ignored)) return place;

@@ -37,13 +37,17 @@ void refuse_foreign_paths(const JobSpec& spec) {
   constexpr std::array<std::string_view, 6> kBuiltIn{"auto", "gloo", "nccl", "mpi", "tcp", "shm"};
   const std::string help = "look at the spec, then join with --allow-paths if you trust it";
   if (std::find(kBuiltIn.begin(), kBuiltIn.end(), spec.backend) == kBuiltIn.end()) {
-    throw Error(ErrorKind::not_allowed, fmt::format("the job wants to load the module '{}'", spec.backend), help);
+    throw Error(ErrorKind::not_allowed, fmt::format("the job wants to load the module '{}'", spec.backend),
+                help);
   }
   const DatasetSpec& data = spec.dataset;
-  for (const auto& path : {data.root, data.train_images, data.train_labels, data.test_images, data.test_labels}) {
+  for (const auto& path :
+       {data.root, data.train_images, data.train_labels, data.test_images, data.test_labels}) {
     if (inside_here(path)) continue;
-    throw Error(ErrorKind::not_allowed, fmt::format("the job wants to read '{}', which is outside {}", path, fs::current_path().string()),
-                help);
+    throw Error(
+        ErrorKind::not_allowed,
+        fmt::format("the job wants to read '{}', which is outside {}", path, fs::current_path().string()),
+        help);
   }
 }
 
@@ -57,7 +61,8 @@ int run_join(JoinArguments& arguments) {
   RunOptions& options = arguments.options;
   parse_endpoint(options.join_endpoint);  // what is wrong with it is said before anything starts
   options.executable = executable_path();
-  options.init_method = options.join_endpoint.rfind("tcp://", 0) == 0 ? options.join_endpoint : "tcp://" + options.join_endpoint;
+  options.init_method = options.join_endpoint.rfind("tcp://", 0) == 0 ? options.join_endpoint
+                                                                      : "tcp://" + options.join_endpoint;
   options.rendezvous_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout * 1000));
   options.accept = [allow = arguments.allow_paths](RunOptions& filled) { accept_spec(filled, allow); };
   RunViewOptions options_of_view;  // the spec is not known yet
@@ -72,11 +77,16 @@ void add_join(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<JoinArguments>();
   RunOptions& options = arguments->options;
   CLI::App* command = app.add_subcommand("join", "Lends this machine to a job that waits at node 0");
-  command->add_option("ENDPOINT", options.join_endpoint, "tcp://HOST:PORT, the init_method of the job")->required();
-  command->add_option("--slots", options.join_slots, "How many ranks this machine takes at most (default: any number)")
+  command->add_option("ENDPOINT", options.join_endpoint, "tcp://HOST:PORT, the init_method of the job")
+      ->required();
+  command
+      ->add_option("--slots", options.join_slots,
+                   "How many ranks this machine takes at most (default: any number)")
       ->check(CLI::Range(1, 4096));
-  command->add_flag("--allow-paths", arguments->allow_paths, "Trust the spec with modules and files outside this folder");
-  command->add_option("--timeout", arguments->timeout, "Seconds to wait for the job (default 300)")->check(CLI::Range(0.1, 1e6));
+  command->add_flag("--allow-paths", arguments->allow_paths,
+                    "Trust the spec with modules and files outside this folder");
+  command->add_option("--timeout", arguments->timeout, "Seconds to wait for the job (default 300)")
+      ->check(CLI::Range(0.1, 1e6));
   command->add_option("--log-dir", options.log_dir, "Ranks' output goes to DIR/rankN.log instead");
   arguments->output.add_to(*command);
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_join(*arguments); }; });

@@ -25,14 +25,15 @@ struct LaunchArguments {
   bool standalone = false;
   bool tee = false;
   bool no_python = false;
-  std::vector<int> show;   ///< local ranks whose output is shown; empty: all
+  std::vector<int> show;  ///< local ranks whose output is shown; empty: all
   double grace = 5;
 };
 
 /** Shows what programs print, a prefix before each line, and the launcher's own messages. */
 class ProgramObserver : public JobObserver {
  public:
-  ProgramObserver(const LaunchArguments& arguments, int first_rank) : arguments_(arguments), first_rank_(first_rank) {}
+  ProgramObserver(const LaunchArguments& arguments, int first_rank)
+      : arguments_(arguments), first_rank_(first_rank) {}
   void plan(const nlohmann::json&) override {}
   void phase(int, const std::string&) override {}
   void step(const StepRecord&) override {}
@@ -78,15 +79,18 @@ void check(LaunchArguments& arguments) {
     options.master_port = endpoint.port;
   }
   if (arguments.standalone) {
-    if (options.nnodes != 1) throw Error(ErrorKind::usage, "--standalone is for one node", "leave out --nnodes");
+    if (options.nnodes != 1)
+      throw Error(ErrorKind::usage, "--standalone is for one node", "leave out --nnodes");
     options.master_address = "127.0.0.1";
     options.master_port = 0;
   }
   if (options.node_rank < 0 || options.node_rank >= options.nnodes) {
-    throw Error(ErrorKind::usage, fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, options.nnodes - 1));
+    throw Error(ErrorKind::usage,
+                fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, options.nnodes - 1));
   }
   if (options.nnodes > 1 && options.master_port == 0) {
-    throw Error(ErrorKind::usage, "several nodes need a port that all of them know", "add --master-port or --rdzv-endpoint HOST:PORT");
+    throw Error(ErrorKind::usage, "several nodes need a port that all of them know",
+                "add --master-port or --rdzv-endpoint HOST:PORT");
   }
   if (arguments.tee && options.log_dir.empty()) {
     throw Error(ErrorKind::usage, "--tee needs --log-dir", "without --log-dir the output is shown anyway");
@@ -104,7 +108,8 @@ int run_launch(LaunchArguments& arguments) {
   // What was shown line by line is not repeated.
   const bool shown = arguments.options.log_dir.empty() || arguments.tee;
   const bool colour = decide_output({}, surroundings()).stderr_colour;
-  write_all(STDERR_FILENO, failure_text(*outcome.failure, shown ? std::vector<std::string>() : outcome.tail, colour));
+  write_all(STDERR_FILENO,
+            failure_text(*outcome.failure, shown ? std::vector<std::string>() : outcome.tail, colour));
   return outcome.program_code != 0 ? outcome.program_code : exit_code(*outcome.failure);
 }
 
@@ -113,26 +118,34 @@ int run_launch(LaunchArguments& arguments) {
 void add_launch(CLI::App& app, Chosen& chosen) {
   auto arguments = std::make_shared<LaunchArguments>();
   LaunchOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("launch", "Starts any program once a rank, with torchrun's environment: dtorch launch -n N -- PROGRAM");
-  command->add_option("-n,--nproc-per-node", options.local_ranks, "Ranks on this machine")->check(CLI::Range(1, 4096));
+  CLI::App* command = app.add_subcommand(
+      "launch", "Starts any program once a rank, with torchrun's environment: dtorch launch -n N -- PROGRAM");
+  command->add_option("-n,--nproc-per-node", options.local_ranks, "Ranks on this machine")
+      ->check(CLI::Range(1, 4096));
   command->add_option("--nnodes", options.nnodes, "Machines; each runs dtorch launch with its --node-rank")
       ->check(CLI::Range(1, 65536));
   command->add_option("--node-rank", options.node_rank, "This machine's number, from 0");
   command->add_option("--master-addr", options.master_address, "Node 0's address (default 127.0.0.1)");
-  command->add_option("--master-port", options.master_port, "Node 0's port; 0: any free one")->check(CLI::Range(0, 65535));
-  command->add_option("--rdzv-endpoint", arguments->endpoint, "HOST:PORT, for --master-addr and --master-port");
+  command->add_option("--master-port", options.master_port, "Node 0's port; 0: any free one")
+      ->check(CLI::Range(0, 65535));
+  command->add_option("--rdzv-endpoint", arguments->endpoint,
+                      "HOST:PORT, for --master-addr and --master-port");
   command->add_option("--rdzv-id", options.run_id, "TORCHELASTIC_RUN_ID (default: made up)");
   command->add_flag("--standalone", arguments->standalone, "One machine, any free port (the default)");
-  command->add_option("--max-restarts", options.max_restarts, "How often all ranks are started again after a failure")
+  command
+      ->add_option("--max-restarts", options.max_restarts,
+                   "How often all ranks are started again after a failure")
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--log-dir", options.log_dir, "Output goes to DIR/rankN.log instead");
   command->add_flag("--tee", arguments->tee, "With --log-dir: show the output too");
-  command->add_option("--local-ranks-filter", arguments->show, "Show the output of these local ranks only: 0,2")
+  command
+      ->add_option("--local-ranks-filter", arguments->show, "Show the output of these local ranks only: 0,2")
       ->delimiter(',')
       ->allow_extra_args(false);
   command->add_flag("--bind-cores", options.bind_cores, "Pin each rank to its share of the cores");
   command->add_flag("--no-python", arguments->no_python, "Never run a .py file with python3");
-  command->add_option("--grace", arguments->grace, "Seconds from Ctrl-C until programs are killed (default 5)")
+  command
+      ->add_option("--grace", arguments->grace, "Seconds from Ctrl-C until programs are killed (default 5)")
       ->check(CLI::Range(0.0, 86400.0));
   command->prefix_command();
   command->callback([arguments, command, &chosen] {

@@ -23,7 +23,8 @@ std::vector<std::string> known_names(const CLI::App& app, bool options) {
       for (const auto& name : option->get_lnames()) names.push_back("--" + name);
     }
   } else {
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
+    for (const CLI::App* command :
+         app.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) {
       names.push_back(command->get_name());
     }
   }
@@ -57,8 +58,11 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const auto unknown = app.remaining(true);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !unknown.empty()) {
     const bool option = unknown.front().rfind('-', 0) == 0;
-    message = std::string("unknown ") + (option ? "option" : used.empty() ? "command" : "argument") + " '" +
-              unknown.front() + "'";
+    message = std::string("unknown ") +
+              (option         ? "option"
+               : used.empty() ? "command"
+                              : "argument") +
+              " '" + unknown.front() + "'";
   }
   std::string help = suggestion(app);
   if (help.empty()) help = "see " + name + " --help";
@@ -91,7 +95,8 @@ int run(int argc, char** argv) {
   } catch (const Error& error) {
     return report(error);
   } catch (const std::exception& error) {
-    return report(Error(ErrorKind::training, std::string("internal error: ") + error.what(), "please report this"));
+    return report(
+        Error(ErrorKind::training, std::string("internal error: ") + error.what(), "please report this"));
   }
 }
 

@@ -16,12 +16,13 @@ struct RunArguments {
   std::vector<std::string> overrides;
   RunOptions options;
   OutputFlags output;
-  int nnodes = 0;   ///< 0: as many as the spec names hosts, else 1
+  int nnodes = 0;  ///< 0: as many as the spec names hosts, else 1
 };
 
 /** env://: another launcher started this process as one rank. */
 int run_as_rank(const RunOptions& options) {
-  return engine_exit_code(load_engine().run_rank({options.spec_yaml, -1, options.losses_file, options.dry_run}));
+  return engine_exit_code(
+      load_engine().run_rank({options.spec_yaml, -1, options.losses_file, options.dry_run}));
 }
 
 int run_run(RunArguments& arguments) {
@@ -33,7 +34,8 @@ int run_run(RunArguments& arguments) {
   options.ranks_per_node = ranks_per_node(spec, arguments.nnodes);
   const int nnodes = static_cast<int>(options.ranks_per_node.size());
   if (options.node_rank < 0 || options.node_rank >= nnodes) {
-    throw Error(ErrorKind::usage, fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, nnodes - 1),
+    throw Error(ErrorKind::usage,
+                fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, nnodes - 1),
                 "give --nnodes, or name the machines in nodes.hosts");
   }
   RunView view(view_options(spec, arguments.output, options.dry_run));

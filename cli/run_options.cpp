@@ -11,7 +11,8 @@ namespace dtorch::cli {
 void OutputFlags::add_to(CLI::App& command) {
   command.add_flag("--json", json, "JSON lines on standard output");
   command.add_flag("-q,--quiet", quiet, "Only warnings and errors");
-  command.add_option("--color", color, "auto, always or never")->check(CLI::IsMember({"auto", "always", "never"}));
+  command.add_option("--color", color, "auto, always or never")
+      ->check(CLI::IsMember({"auto", "always", "never"}));
   command.add_option("--progress", progress, "auto (a board on a terminal), plain or none")
       ->check(CLI::IsMember({"auto", "plain", "none"}));
 }
@@ -48,16 +49,19 @@ std::vector<int> ranks_per_node(const JobSpec& spec, int nnodes) {
   if (!ranks.empty()) {
     const int slots = std::accumulate(ranks.begin(), ranks.end(), 0);
     if (nnodes != 0 && nnodes != static_cast<int>(ranks.size())) {
-      throw Error(ErrorKind::usage, fmt::format("--nnodes {}, but the spec names {} hosts", nnodes, ranks.size()));
+      throw Error(ErrorKind::usage,
+                  fmt::format("--nnodes {}, but the spec names {} hosts", nnodes, ranks.size()));
     }
     if (slots != spec.world_size) {
-      throw Error(ErrorKind::spec, fmt::format("nodes.hosts has {} slots, but world_size is {}", slots, spec.world_size));
+      throw Error(ErrorKind::spec,
+                  fmt::format("nodes.hosts has {} slots, but world_size is {}", slots, spec.world_size));
     }
     return ranks;
   }
   const int count = nnodes == 0 ? 1 : nnodes;
   if (spec.world_size % count != 0) {
-    throw Error(ErrorKind::spec, fmt::format("world_size {} cannot be split evenly over {} nodes", spec.world_size, count),
+    throw Error(ErrorKind::spec,
+                fmt::format("world_size {} cannot be split evenly over {} nodes", spec.world_size, count),
                 "name the hosts and their slots in nodes.hosts");
   }
   return std::vector<int>(static_cast<std::size_t>(count), spec.world_size / count);

@@ -53,7 +53,8 @@ std::optional<nlohmann::json> Channel::receive(Deadline deadline) {
     if (auto message = take_line()) return message;
     fill();
     if (auto message = take_line()) return message;
-    if (closed_) throw Error(ErrorKind::lost, fmt::format("control channel {}: the other end was closed", fd()));
+    if (closed_)
+      throw Error(ErrorKind::lost, fmt::format("control channel {}: the other end was closed", fd()));
     if (deadline.expired()) return std::nullopt;
     wait_for(fd(), POLLIN, deadline);
   }
@@ -90,11 +91,13 @@ std::optional<nlohmann::json> Channel::take_line() {
     throw Error(ErrorKind::lost, fmt::format("control channel {}: a message is longer than 4 MiB", fd()));
   }
   if (end == std::string::npos) return std::nullopt;
-  auto message = nlohmann::json::parse(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
-                                       /*allow_exceptions=*/false);
+  auto message =
+      nlohmann::json::parse(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
+                            /*allow_exceptions=*/false);
   buffer_.erase(0, end + 1);
   if (!message.is_object()) {
-    throw Error(ErrorKind::lost, fmt::format("control channel {}: received a line that is not a JSON object", fd()));
+    throw Error(ErrorKind::lost,
+                fmt::format("control channel {}: received a line that is not a JSON object", fd()));
   }
   return message;
 }

@@ -3,7 +3,6 @@
 // cleanup.h, which ends the ranks if the launcher dies; only the inner half, started by the first request, loads libdtorch.
 #pragma once
 
-
 // Protocol on its control channel (launcher → agent : agent → launcher), every request with "id", every answer with the same:
 //   {"type":"preflight","spec":yaml}             : {"type":"plan","plan":{...}} | {"type":"failure",...}; "log" lines meanwhile
 //   {"type":"serve","fd":n}                      : {"type":"serving","port":p}       n: inherited listening socket

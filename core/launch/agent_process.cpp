@@ -31,12 +31,18 @@ AgentProcess::AgentProcess(EventLoop& loop, const Settings& settings) : loop_(lo
 
   SpawnRequest request;
   request.program = settings.executable;
-  request.arguments = {settings.executable,     "__agent",
-                       "--control-fd",          std::to_string(theirs.get()),
-                       "--orders-fd",           std::to_string(orders_reader.get()),
-                       "--launcher-pidfd",      std::to_string(launcher.get()),
-                       "--job",                 settings.tag};
-  if (!settings.scratch.empty()) request.arguments.insert(request.arguments.end(), {"--scratch", settings.scratch});
+  request.arguments = {settings.executable,
+                       "__agent",
+                       "--control-fd",
+                       std::to_string(theirs.get()),
+                       "--orders-fd",
+                       std::to_string(orders_reader.get()),
+                       "--launcher-pidfd",
+                       std::to_string(launcher.get()),
+                       "--job",
+                       settings.tag};
+  if (!settings.scratch.empty())
+    request.arguments.insert(request.arguments.end(), {"--scratch", settings.scratch});
   request.environment = current_environment();
   request.inherit = settings.inherit;
   request.inherit.insert(request.inherit.end(), {theirs.get(), orders_reader.get(), launcher.get()});
@@ -49,13 +55,9 @@ AgentProcess::AgentProcess(EventLoop& loop, const Settings& settings) : loop_(lo
 
 AgentProcess::~AgentProcess() { end(); }
 
-void AgentProcess::guard(pid_t group) {
-  order(fmt::format("+{}\n", group));
-}
+void AgentProcess::guard(pid_t group) { order(fmt::format("+{}\n", group)); }
 
-void AgentProcess::release(pid_t group) {
-  order(fmt::format("-{}\n", group));
-}
+void AgentProcess::release(pid_t group) { order(fmt::format("-{}\n", group)); }
 
 void AgentProcess::order(const std::string& line) {
   // A failure means that it has died: the loop will say so.
@@ -101,7 +103,8 @@ void AgentProcess::end() {
   loop_.forget(channel_->fd());
   process_.signal_group(SIGKILL);
   const Deadline deadline = Deadline::after(std::chrono::seconds(1));
-  while (!process_.try_wait() && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!process_.try_wait() && !deadline.expired())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   process_ = ChildProcess();
 }
 

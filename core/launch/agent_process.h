@@ -18,10 +18,10 @@ namespace dtorch {
 class AgentProcess {
  public:
   struct Settings {
-    std::string executable;      ///< run as `EXE __agent ...`
-    std::string tag;             ///< the job's, see cleanup.h
-    std::string scratch;         ///< folder that goes with the job; empty: none
-    std::vector<int> inherit;    ///< descriptors that requests will name
+    std::string executable;    ///< run as `EXE __agent ...`
+    std::string tag;           ///< the job's, see cleanup.h
+    std::string scratch;       ///< folder that goes with the job; empty: none
+    std::vector<int> inherit;  ///< descriptors that requests will name
   };
   using Answer = std::function<void(const nlohmann::json&)>;
 
@@ -36,8 +36,8 @@ class AgentProcess {
   /** Sends a request; `answer` is called from the loop, or never if the agent dies. */
   void request(nlohmann::json message, Answer answer);
 
-  std::function<void(const nlohmann::json&)> on_message;      ///< what is not an answer: "log"
-  std::function<void(const std::string& how)> on_death;       ///< called once, "was killed by SIGKILL"
+  std::function<void(const nlohmann::json&)> on_message;  ///< what is not an answer: "log"
+  std::function<void(const std::string& how)> on_death;   ///< called once, "was killed by SIGKILL"
   pid_t pid() const { return process_.pid(); }
   /** When it last said something or was last asked something. */
   Clock::time_point last_message() const { return last_message_; }

@@ -77,8 +77,8 @@ std::string make_job_tag() {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
   const char* outer = std::getenv(kJobTag);
-  return fmt::format("{}{}{}.{}.{:08x}{:08x}", outer != nullptr ? outer : "", outer != nullptr ? "/" : "", host.data(),
-                     ::getpid(), random(), random());
+  return fmt::format("{}{}{}.{}.{:08x}{:08x}", outer != nullptr ? outer : "", outer != nullptr ? "/" : "",
+                     host.data(), ::getpid(), random(), random());
 }
 
 std::vector<pid_t> tagged_processes(const std::string& tag) {

@@ -27,8 +27,9 @@ struct WatchdogRequest {
   int launcher_pidfd = -1;  ///< readable when the launcher has died
   int orders_fd = -1;       ///< from the launcher: lines "+PGID", "-PGID"; end of file means that it died
   std::string tag;
-  std::string scratch;      ///< a folder to remove then; empty: none
-  int helper_pidfd = -1;    ///< the process that the watchdog guards beside the ranks (libtorch's half of the agent)
+  std::string scratch;  ///< a folder to remove then; empty: none
+  int helper_pidfd =
+      -1;  ///< the process that the watchdog guards beside the ranks (libtorch's half of the agent)
   pid_t helper = -1;
 };
 

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::size_t kMaxErrorFile = std::size_t{1} << 20;
 
-std::string text_of(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string text_of(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 }  // namespace
 

@@ -21,7 +21,7 @@ class Programs {
   Programs(const LaunchOptions& options, JobObserver& observer)
       : options_(options),
         observer_(observer),
-        session_({options.executable, scratch_.path(), false, options.grace}, observer),
+        session_({options.executable, true, false, options.grace}, observer),
         link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {
@@ -37,7 +37,9 @@ class Programs {
       const JobOutcome outcome = run_attempt(attempt);
       const bool asked = session_.supervisor().stop_signal() != 0;
       if (!outcome.failure || asked || attempt == options_.max_restarts) return outcome;
-      observer_.log(-1, "warning", fmt::format("{}; restart {} of {}", outcome.failure->message, attempt + 1, options_.max_restarts));
+      observer_.log(
+          -1, "warning",
+          fmt::format("{}; restart {} of {}", outcome.failure->message, attempt + 1, options_.max_restarts));
       session_.begin_attempt();
     }
   }
@@ -67,7 +69,8 @@ class Programs {
     }
     if (options_.nnodes > 1 && !link_.claim(options_.node_rank)) {
       throw Error(ErrorKind::disagree,
-                  fmt::format("node rank {} is already taken by {}", options_.node_rank, link_.holder(options_.node_rank)),
+                  fmt::format("node rank {} is already taken by {}", options_.node_rank,
+                              link_.holder(options_.node_rank)),
                   "give each machine a --node-rank of its own");
     }
   }
@@ -109,7 +112,7 @@ class Programs {
     for (int local = 0; local < options_.local_ranks; ++local) {
       place.local_rank = local;
       place.rank = options_.node_rank * options_.local_ranks + local;
-      place.error_file = fmt::format("{}/error.{}.{}", scratch_.path(), attempt, place.rank);
+      place.error_file = fmt::format("{}/error.{}.{}", session_.scratch(), attempt, place.rank);
       start_rank(place);
     }
   }
@@ -124,7 +127,8 @@ class Programs {
     start.error_file = place.error_file;
     if (options_.bind_cores) start.process.cores = cores_of(place.local_rank, place.local_world_size);
     if (!options_.log_dir.empty()) {
-      const std::string attempt = place.restart_count == 0 ? "" : fmt::format(".restart{}", place.restart_count);
+      const std::string attempt =
+          place.restart_count == 0 ? "" : fmt::format(".restart{}", place.restart_count);
       start.log_file = fmt::format("{}/rank{}{}.log", options_.log_dir, place.rank, attempt);
     }
     session_.supervisor().start(std::move(start));
@@ -132,7 +136,6 @@ class Programs {
 
   const LaunchOptions& options_;
   JobObserver& observer_;
-  ScratchFolder scratch_;
   std::string program_;
   int port_ = 0;
   Session session_;

@@ -16,37 +16,38 @@ namespace dtorch {
 class JobObserver {
  public:
   virtual ~JobObserver() = default;
-  virtual void plan(const nlohmann::json& plan) = 0;             ///< pre-flight's result; see core/engine's preflight
-  virtual void phase(int rank, const std::string& phase) = 0;    ///< joining, training, evaluating, done
+  virtual void plan(const nlohmann::json& plan) = 0;  ///< pre-flight's result; see core/engine's preflight
+  virtual void phase(int rank, const std::string& phase) = 0;  ///< joining, training, evaluating, done
   virtual void step(const StepRecord&) = 0;
   virtual void epoch(const EpochRecord&) = 0;
   virtual void eval(const EvalRecord&) = 0;
   virtual void result(const ResultRecord&) = 0;
-  virtual void log(int rank, const std::string& level, const std::string& text) = 0;   ///< rank -1: launcher or agent
-  virtual void output(int rank, bool is_stderr, const std::string& line) = 0;          ///< what a rank printed itself
-  virtual void tick() = 0;                                       ///< about ten times a second, for redrawing
+  virtual void log(int rank, const std::string& level,
+                   const std::string& text) = 0;                               ///< rank -1: launcher or agent
+  virtual void output(int rank, bool is_stderr, const std::string& line) = 0;  ///< what a rank printed itself
+  virtual void tick() = 0;  ///< about ten times a second, for redrawing
 };
 
 /** The first cause of a job's end and the tail of that rank's output. */
 struct JobOutcome {
-  std::optional<Failure> failure;      ///< nothing: the job is done
-  std::vector<std::string> tail;       ///< last lines the failing rank printed
-  int program_code = 0;                ///< launch: the first failing program's own code (128 + signal)
+  std::optional<Failure> failure;  ///< nothing: the job is done
+  std::vector<std::string> tail;   ///< last lines the failing rank printed
+  int program_code = 0;            ///< launch: the first failing program's own code (128 + signal)
 };
 
 struct RunOptions {
-  std::string executable;              ///< to exec as `EXE __rank` and `EXE __agent`
-  std::string spec_yaml;               ///< canonical
-  std::string init_method;             ///< of the spec; the store's endpoint where it is tcp://
-  std::vector<int> ranks_per_node;     ///< one entry a node
+  std::string executable;           ///< to exec as `EXE __rank` and `EXE __agent`
+  std::string spec_yaml;            ///< canonical
+  std::string init_method;          ///< of the spec; the store's endpoint where it is tcp://
+  std::vector<int> ranks_per_node;  ///< one entry a node
   int node_rank = 0;
-  bool dry_run = false;                ///< only the plan
+  bool dry_run = false;  ///< only the plan
   std::string losses_file;
-  std::string log_dir;                 ///< a file a rank instead of prefixed lines; empty: none
-  bool bind_cores = false;             ///< pin each rank to its share of the cores
-  int threads = 0;                     ///< OMP_NUM_THREADS; 0: cores / local ranks
-  std::string join_endpoint;           ///< `dtorch join`: where node 0 is; spec, nodes and node rank come from there
-  int join_slots = 0;                  ///< how many ranks this machine takes at most; 0: any number
+  std::string log_dir;        ///< a file a rank instead of prefixed lines; empty: none
+  bool bind_cores = false;    ///< pin each rank to its share of the cores
+  int threads = 0;            ///< OMP_NUM_THREADS; 0: cores / local ranks
+  std::string join_endpoint;  ///< `dtorch join`: where node 0 is; spec, nodes and node rank come from there
+  int join_slots = 0;         ///< how many ranks this machine takes at most; 0: any number
   /** `dtorch join`: called with the spec and the nodes filled in; fills in the rest, or refuses by throwing. */
   std::function<void(RunOptions&)> accept;
   std::chrono::milliseconds rendezvous_timeout{300'000};  ///< until all nodes have come
@@ -61,19 +62,19 @@ struct RunOptions {
 JobOutcome run_job(const RunOptions& options, JobObserver& observer);
 
 struct LaunchOptions {
-  std::string executable;              ///< to exec as `EXE __agent`
-  std::vector<std::string> program;    ///< argv
+  std::string executable;            ///< to exec as `EXE __agent`
+  std::vector<std::string> program;  ///< argv
   int local_ranks = 1;
   int nnodes = 1;
   int node_rank = 0;
   std::string master_address = "127.0.0.1";
-  int master_port = 0;                 ///< 0: any free one (one node only)
-  std::string run_id;                  ///< TORCHELASTIC_RUN_ID; empty: made up
+  int master_port = 0;  ///< 0: any free one (one node only)
+  std::string run_id;   ///< TORCHELASTIC_RUN_ID; empty: made up
   int max_restarts = 0;
-  std::string log_dir;                 ///< a file a rank; empty: none
+  std::string log_dir;  ///< a file a rank; empty: none
   bool bind_cores = false;
   std::chrono::milliseconds rendezvous_timeout{300'000};
-  std::chrono::milliseconds grace{5'000};   ///< from a stop request until the programs are killed
+  std::chrono::milliseconds grace{5'000};  ///< from a stop request until the programs are killed
 };
 
 /** `dtorch launch`: any program once a rank, with torchrun's environment. Like run_job otherwise. */

@@ -32,9 +32,11 @@ AddressList resolve(const Endpoint& endpoint) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  const int result = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  const int result =
+      ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
   if (result != 0) {
-    throw Error(ErrorKind::os_resource, fmt::format("cannot look up '{}': {}", endpoint.host, ::gai_strerror(result)),
+    throw Error(ErrorKind::os_resource,
+                fmt::format("cannot look up '{}': {}", endpoint.host, ::gai_strerror(result)),
                 "name this machine's address in init_method or --master-addr");
   }
   return AddressList(list, &::freeaddrinfo);
@@ -61,7 +63,8 @@ std::set<std::string> listening_inodes(int port) {
       fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
       const std::size_t colon = local.rfind(':');
       if (colon == std::string::npos || std::strtol(state.c_str(), nullptr, 16) != kTcpListen) continue;
-      if (std::strtol(local.c_str() + colon + 1, nullptr, 16) == port) inodes.insert("socket:[" + inode + "]");
+      if (std::strtol(local.c_str() + colon + 1, nullptr, 16) == port)
+        inodes.insert("socket:[" + inode + "]");
     }
   }
   return inodes;
@@ -88,7 +91,8 @@ bool holds_one_of(const fs::path& process, const std::set<std::string>& sockets)
     throw Error(ErrorKind::os_resource, fmt::format("{} is not an address of this machine", endpoint.host),
                 "node 0 must run on the host that the address names");
   }
-  throw Error(ErrorKind::os_resource, errno_text(fmt::format("cannot listen on {}", to_string(endpoint)), error));
+  throw Error(ErrorKind::os_resource,
+              errno_text(fmt::format("cannot listen on {}", to_string(endpoint)), error));
 }
 
 }  // namespace
@@ -108,8 +112,8 @@ Endpoint parse_endpoint(const std::string& text) {
   }
   const std::string digits = has_port ? rest.substr(colon + 1) : "";
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), endpoint.port);
-  if (endpoint.host.empty() || digits.empty() || error != std::errc() || end != digits.data() + digits.size() ||
-      endpoint.port < 0 || endpoint.port > 65535) {
+  if (endpoint.host.empty() || digits.empty() || error != std::errc() ||
+      end != digits.data() + digits.size() || endpoint.port < 0 || endpoint.port > 65535) {
     throw Error(ErrorKind::usage, fmt::format("'{}' is not host:port with a port from 0 to 65535", text));
   }
   return endpoint;
@@ -143,7 +147,8 @@ std::string port_owner(int port) {
   std::error_code error;
   for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
     const std::string pid = it->path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos || !holds_one_of(it->path(), sockets)) continue;
+    if (pid.find_first_not_of("0123456789") != std::string::npos || !holds_one_of(it->path(), sockets))
+      continue;
     std::string name;
     std::getline(std::ifstream(it->path() / "comm"), name);
     return fmt::format("{} (pid {})", name, pid);

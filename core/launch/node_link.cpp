@@ -11,8 +11,8 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr char kPrefix[] = "dtorch/launch/";
-/** One "get" waits so long, then it is asked again: nothing else waits longer behind it. */
-constexpr milliseconds kGetTime(200);
+/** One "get" waits so long, then it is asked again: what is shared waits no longer behind it than FirstCause's patience. */
+constexpr milliseconds kGetTime(40);
 constexpr milliseconds kAnswerTime(10'000);
 /** How much later than node 0's the ranks of other nodes may end. */
 constexpr milliseconds kLastRanks(60'000);
@@ -20,23 +20,30 @@ constexpr milliseconds kFailureSpread(1'000);
 constexpr milliseconds kPollPause(20);
 
 std::string key(const std::string& name) { return kPrefix + name; }
-std::string attempt_key(int attempt, const char* name) { return fmt::format("{}{}/{}", kPrefix, attempt, name); }
+std::string attempt_key(int attempt, const char* name) {
+  return fmt::format("{}{}/{}", kPrefix, attempt, name);
+}
 
 }  // namespace
 
 void NodeLink::offer(const json& job) {
-  session_.call({{"type", "set"}, {"key", key("job")}, {"value", job.dump()}}, kAnswerTime, "the job's store");
+  session_.call({{"type", "set"}, {"key", key("job")}, {"value", job.dump()}}, kAnswerTime,
+                "the job's store");
 }
 
 void NodeLink::connect(const Endpoint& endpoint) {
   host_ = to_string(endpoint);
   try {
-    session_.call({{"type", "connect"}, {"host", endpoint.host}, {"port", endpoint.port}, {"timeout_ms", limit_.count()}},
+    session_.call({{"type", "connect"},
+                   {"host", endpoint.host},
+                   {"port", endpoint.port},
+                   {"timeout_ms", limit_.count()}},
                   limit_ + kAnswerTime, "the connection to node 0 at " + host_);
   } catch (const Error& error) {
-    const std::string help = is_loopback(endpoint.host)
-                                 ? endpoint.host + " is this machine itself: name node 0's address if it is another one"
-                                 : "start node 0, and check that its address and port can be reached from here";
+    const std::string help =
+        is_loopback(endpoint.host)
+            ? endpoint.host + " is this machine itself: name node 0's address if it is another one"
+            : "start node 0, and check that its address and port can be reached from here";
     throw Error(error.kind(), fmt::format("node 0 does not answer at {}: {}", host_, error.what()),
                 error.help().empty() ? help : error.help());
   }
@@ -46,8 +53,9 @@ json NodeLink::get(const std::string& name, const std::string& what) {
   const Deadline deadline = Deadline::after(limit_);
   while (true) {
     try {
-      return session_.call({{"type", "get"}, {"key", key(name)}, {"timeout_ms", kGetTime.count()}}, kAnswerTime,
-                           "the job's store at " + host_)
+      return session_
+          .call({{"type", "get"}, {"key", key(name)}, {"timeout_ms", kGetTime.count()}}, kAnswerTime,
+                "the job's store at " + host_)
           .at("value");
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::timeout || deadline.expired()) {
@@ -63,11 +71,12 @@ json NodeLink::fetch_job() {
 }
 
 bool NodeLink::claim(int node_rank) {
-  const json answer = session_.call(
-      {{"type", "add"}, {"key", key(fmt::format("claim/{}", node_rank))}, {"amount", 1}}, kAnswerTime, "the job's store");
+  const json answer =
+      session_.call({{"type", "add"}, {"key", key(fmt::format("claim/{}", node_rank))}, {"amount", 1}},
+                    kAnswerTime, "the job's store");
   if (answer.at("value").get<std::int64_t>() != 1) return false;
-  session_.call({{"type", "set"}, {"key", key(fmt::format("host/{}", node_rank))}, {"value", host_name()}}, kAnswerTime,
-                "the job's store");
+  session_.call({{"type", "set"}, {"key", key(fmt::format("host/{}", node_rank))}, {"value", host_name()}},
+                kAnswerTime, "the job's store");
   return true;
 }
 
@@ -86,7 +95,8 @@ void NodeLink::begin_attempt(int attempt, int node_rank, int nnodes) {
 }
 
 void NodeLink::watch(int attempt) {
-  const json request{{"type", "get"}, {"key", attempt_key(attempt, "failure")}, {"timeout_ms", kGetTime.count()}};
+  const json request{
+      {"type", "get"}, {"key", attempt_key(attempt, "failure")}, {"timeout_ms", kGetTime.count()}};
   session_.agent().request(request, [this, attempt](const json& answer) {
     if (attempt != attempt_) return;
     if (answer.value("type", "") == "value") {
@@ -119,7 +129,8 @@ void NodeLink::share(const Failure& failure, int attempt) {
       return;
     }
     session_.agent().request(
-        {{"type", "set"}, {"key", attempt_key(attempt, "failure")}, {"value", value.dump()}}, [this](const json&) { unsent_ = 0; });
+        {{"type", "set"}, {"key", attempt_key(attempt, "failure")}, {"value", value.dump()}},
+        [this](const json&) { unsent_ = 0; });
   });
 }
 
@@ -127,11 +138,13 @@ void NodeLink::leave(bool well) {
   if (nnodes_ == 1 || attempt_ < 0) return;
   const Deadline spread = Deadline::after(kFailureSpread);
   while (unsent_ != 0 && !spread.expired()) session_.supervisor().pump(spread);
-  const json count{{"type", "add"}, {"key", attempt_key(attempt_, "left")}, {"amount", node_rank_ == 0 ? 0 : 1}};
+  const json count{
+      {"type", "add"}, {"key", attempt_key(attempt_, "left")}, {"amount", node_rank_ == 0 ? 0 : 1}};
   const Deadline deadline = Deadline::after(well ? kLastRanks : kFailureSpread);
   while (true) {
     auto left = std::make_shared<std::int64_t>(-1);
-    session_.agent().request(count, [left](const json& answer) { *left = answer.value("value", std::int64_t{0}); });
+    session_.agent().request(count,
+                             [left](const json& answer) { *left = answer.value("value", std::int64_t{0}); });
     while (*left < 0 && !deadline.expired()) {
       well ? session_.pump(deadline) : session_.supervisor().pump(deadline);
     }

@@ -43,7 +43,7 @@ class NodeLink {
 
   Session& session_;
   std::chrono::milliseconds limit_;
-  std::string host_;        ///< node 0's endpoint, for messages
+  std::string host_;  ///< node 0's endpoint, for messages
   int node_rank_ = 0;
   int nnodes_ = 1;
   int attempt_ = -1;

@@ -29,7 +29,8 @@ std::string group_events_file() {
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("0::", 0) == 0) return "/sys/fs/cgroup" + line.substr(3) + "/memory.events";
     const std::size_t memory = line.find(":memory:");
-    if (memory != std::string::npos) return "/sys/fs/cgroup/memory" + line.substr(memory + 8) + "/memory.oom_control";
+    if (memory != std::string::npos)
+      return "/sys/fs/cgroup/memory" + line.substr(memory + 8) + "/memory.oom_control";
   }
   return {};
 }
@@ -44,7 +45,8 @@ bool in_kernel_log(pid_t pid) {
     const ssize_t n = ::read(log.get(), record.data(), record.size());
     if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: overwritten while we read
     if (n <= 0) return false;
-    if (std::string_view(record.data(), static_cast<std::size_t>(n)).find(wanted) != std::string_view::npos) return true;
+    if (std::string_view(record.data(), static_cast<std::size_t>(n)).find(wanted) != std::string_view::npos)
+      return true;
   }
 }
 
@@ -62,7 +64,8 @@ std::string OomWatch::verdict(pid_t pid) {
   group_kills_ = group;
   system_kills_ = system;
   if (!counted) return {};
-  return in_kernel_log(pid) ? ", by the kernel's out-of-memory killer" : ", probably by the kernel's out-of-memory killer";
+  return in_kernel_log(pid) ? ", by the kernel's out-of-memory killer"
+                            : ", probably by the kernel's out-of-memory killer";
 }
 
 }  // namespace dtorch

@@ -17,7 +17,7 @@ class OomWatch {
   std::string verdict(pid_t pid);
 
  private:
-  std::string group_events_;   ///< memory.events of this process's control group, may be missing
+  std::string group_events_;  ///< memory.events of this process's control group, may be missing
   long group_kills_ = 0;
   long system_kills_ = 0;
 };

@@ -43,7 +43,8 @@ RankOutput::RankOutput(const std::string& log_file, OnLine on_line)
   if (!log_file.empty()) {
     log_file_ = Fd(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (!log_file_.valid()) {
-      throw Error(ErrorKind::cannot_create, errno_text(fmt::format("cannot create the log {}", log_file), errno));
+      throw Error(ErrorKind::cannot_create,
+                  errno_text(fmt::format("cannot create the log {}", log_file), errno));
     }
   }
   for (Stream& stream : streams_) {

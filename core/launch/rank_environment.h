@@ -13,14 +13,15 @@ struct RankPlace {
   int local_world_size = 1;
   int node_rank = 0;
   int nnodes = 1;
-  std::string master_address;   ///< empty: the ranks meet without a master, MASTER_ADDR and MASTER_PORT are left out
+  std::string
+      master_address;  ///< empty: the ranks meet without a master, MASTER_ADDR and MASTER_PORT are left out
   int master_port = 0;
   std::string run_id;
   int restart_count = 0;
   int max_restarts = 0;
-  std::string error_file;       ///< where a program may explain its failure; empty: none
-  int threads = 0;              ///< OMP_NUM_THREADS; 0: this process's cores / local ranks, at least 1
-  std::string job_tag;          ///< value of kJobTag
+  std::string error_file;  ///< where a program may explain its failure; empty: none
+  int threads = 0;         ///< OMP_NUM_THREADS; 0: this process's cores / local ranks, at least 1
+  std::string job_tag;     ///< value of kJobTag
 };
 
 /**

@@ -36,7 +36,8 @@ std::string first_difference(const std::string& theirs, const std::string& ours)
     const bool more_right = static_cast<bool>(std::getline(right, here));
     if (!more_left) there = "(end)";
     if (!more_right) here = "(end)";
-    if (there != here || (!more_left && !more_right)) return fmt::format("line {}: '{}' there, '{}' here", line, there, here);
+    if (there != here || (!more_left && !more_right))
+      return fmt::format("line {}: '{}' there, '{}' here", line, there, here);
   }
 }
 
@@ -45,7 +46,7 @@ class Job {
   Job(const RunOptions& options, JobObserver& observer)
       : options_(options),
         observer_(observer),
-        session_({options.executable, "", true, options.shutdown_timeout}, observer),
+        session_({options.executable, false, true, options.shutdown_timeout}, observer),
         link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {
@@ -84,16 +85,18 @@ class Job {
       meet_node_0();
     }
     if (has_store() && !options_.dry_run) link_.begin_attempt(0, options_.node_rank, nnodes());
-    if (!options_.dry_run) start_ranks();  // they load libtorch while the agent checks, and wait for its result
-    const auto answer =
-        session_.call({{"type", "preflight"}, {"spec", options_.spec_yaml}}, options_.init_timeout, "the pre-flight check");
+    if (!options_.dry_run)
+      start_ranks();  // they load libtorch while the agent checks, and wait for its result
+    const auto answer = session_.call({{"type", "preflight"}, {"spec", options_.spec_yaml}},
+                                      options_.init_timeout, "the pre-flight check");
     observer_.plan(answer.value("plan", nlohmann::json::object()));
   }
 
   void open_store() {
     endpoint_ = parse_endpoint(options_.init_method);
     if (nnodes() > 1 && endpoint_.port == 0) {
-      throw Error(ErrorKind::spec, "port 0 means any free port, but several nodes need one that all of them know",
+      throw Error(ErrorKind::spec,
+                  "port 0 means any free port, but several nodes need one that all of them know",
                   "name a port: -s init_method=tcp://HOST:29500");
     }
     if (options_.dry_run) return session_.start_agent();
@@ -118,13 +121,15 @@ class Job {
                   "start all nodes with the same spec and the same overrides");
     }
     if (job.at("nodes") != nlohmann::json(options_.ranks_per_node)) {
-      throw Error(ErrorKind::disagree, fmt::format("node 0 counts ranks per node as {}, this node as {}", job.at("nodes").dump(),
-                                                   nlohmann::json(options_.ranks_per_node).dump()),
+      throw Error(ErrorKind::disagree,
+                  fmt::format("node 0 counts ranks per node as {}, this node as {}", job.at("nodes").dump(),
+                              nlohmann::json(options_.ranks_per_node).dump()),
                   "start all nodes with the same --nnodes");
     }
     if (!link_.claim(options_.node_rank)) {
       throw Error(ErrorKind::disagree,
-                  fmt::format("node rank {} is already taken by {}", options_.node_rank, link_.holder(options_.node_rank)),
+                  fmt::format("node rank {} is already taken by {}", options_.node_rank,
+                              link_.holder(options_.node_rank)),
                   "give each machine a --node-rank of its own");
     }
   }
@@ -143,12 +148,16 @@ class Job {
       const int ranks = options_.ranks_per_node[static_cast<std::size_t>(node)];
       if ((options_.join_slots != 0 && ranks > options_.join_slots) || !link_.claim(node)) continue;
       options_.node_rank = node;
-      observer_.log(-1, "info", fmt::format("joined {} as node {} of {} with {} ranks", to_string(endpoint_), node, nnodes(), ranks));
+      observer_.log(-1, "info",
+                    fmt::format("joined {} as node {} of {} with {} ranks", to_string(endpoint_), node,
+                                nnodes(), ranks));
       return;
     }
-    throw Error(ErrorKind::disagree, fmt::format("the job at {} has no free node left that {} slots can fill", to_string(endpoint_),
-                                                 options_.join_slots == 0 ? "any number of" : std::to_string(options_.join_slots)),
-                "its ranks per node: " + job.at("nodes").dump());
+    throw Error(
+        ErrorKind::disagree,
+        fmt::format("the job at {} has no free node left that {} slots can fill", to_string(endpoint_),
+                    options_.join_slots == 0 ? "any number of" : std::to_string(options_.join_slots)),
+        "its ranks per node: " + job.at("nodes").dump());
   }
 
   void start_ranks() {
@@ -189,7 +198,8 @@ class Job {
     start.process.environment = rank_environment(place);
     start.process.inherit = {spec_fd};
     if (options_.bind_cores) start.process.cores = cores_of(place.local_rank, place.local_world_size);
-    if (!options_.log_dir.empty()) start.log_file = fmt::format("{}/rank{}.log", options_.log_dir, place.rank);
+    if (!options_.log_dir.empty())
+      start.log_file = fmt::format("{}/rank{}.log", options_.log_dir, place.rank);
     session_.supervisor().start(std::move(start));
   }
 

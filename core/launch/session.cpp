@@ -1,35 +1,41 @@
-#include "core/base/host.h"
 #include "core/launch/session.h"
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
+#include "core/base/host.h"
 #include "core/launch/cleanup.h"
 
 namespace dtorch {
 
-ScratchFolder::ScratchFolder() {
+namespace {
+
+/** Named after the job alone, so that the watchdog can know it before it is made. */
+std::string scratch_name(const std::string& tag) {
   const char* folder = std::getenv("TMPDIR");
-  path_ = std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/dtorch.XXXXXX";
-  if (::mkdtemp(path_.data()) == nullptr) {
-    throw Error(ErrorKind::cannot_create, errno_text(fmt::format("cannot make a folder {}", path_), errno),
-                "set TMPDIR to a folder that can be written");
-  }
+  return fmt::format("{}/dtorch.{}", folder != nullptr && *folder != '\0' ? folder : "/tmp",
+                     tag.substr(tag.rfind('/') + 1));
 }
 
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
+}  // namespace
 
 Session::Session(const Settings& settings, JobObserver& observer)
     : settings_(settings), observer_(observer), tag_(make_job_tag()) {
+  if (settings.scratch) scratch_ = scratch_name(tag_);
   begin_attempt();
+}
+
+Session::~Session() {
+  supervisor_.reset();
+  std::error_code ignored;
+  if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
 }
 
 void Session::begin_attempt() {
@@ -40,10 +46,16 @@ void Session::begin_attempt() {
 }
 
 void Session::start_agent() {
-  AgentProcess::Settings agent{settings_.executable, tag_, settings_.scratch, {}};
+  AgentProcess::Settings agent{settings_.executable, tag_, scratch_, {}};
   if (listener_.socket.valid()) agent.inherit.push_back(listener_.socket.get());
   agent_ = std::make_unique<AgentProcess>(loop_, agent);
   supervisor_->use_agent(*agent_);
+  // Only now is there somebody who removes it should this process be killed.
+  if (!scratch_.empty() && ::mkdir(scratch_.c_str(), 0700) != 0) {
+    throw Error(ErrorKind::cannot_create,
+                errno_text(fmt::format("cannot make the folder {}", scratch_), errno),
+                "set TMPDIR to a folder that can be written");
+  }
 }
 
 void Session::serve_store() {
@@ -65,13 +77,15 @@ void Session::pump(Deadline deadline) {
   if (supervisor_->cause() || supervisor_->stop_signal() != 0) throw JobEnded();
 }
 
-nlohmann::json Session::call(const nlohmann::json& request, std::chrono::milliseconds limit, const std::string& what) {
+nlohmann::json Session::call(const nlohmann::json& request, std::chrono::milliseconds limit,
+                             const std::string& what) {
   auto answer = std::make_shared<std::optional<nlohmann::json>>();
   agent_->request(request, [answer](const nlohmann::json& message) { *answer = message; });
   while (!*answer) {
     const auto silence = Clock::now() - agent_->last_message();
     if (silence > limit) {
-      throw Error(ErrorKind::timeout, fmt::format("{} said nothing for {} s", what, std::chrono::duration<double>(limit).count()));
+      throw Error(ErrorKind::timeout, fmt::format("{} said nothing for {} s", what,
+                                                  std::chrono::duration<double>(limit).count()));
     }
     pump(Deadline::after(limit));
   }
@@ -82,7 +96,9 @@ nlohmann::json Session::call(const nlohmann::json& request, std::chrono::millise
 void make_log_folder(const std::string& folder) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) throw Error(ErrorKind::cannot_create, fmt::format("cannot make the folder {}: {}", folder, error.message()));
+  if (error)
+    throw Error(ErrorKind::cannot_create,
+                fmt::format("cannot make the folder {}: {}", folder, error.message()));
 }
 
 Error error_of(const Failure& failure) { return Error(failure.kind, failure.message, failure.help); }

@@ -16,29 +16,19 @@ namespace dtorch {
 /** Thrown inside run_job and launch_program when the supervisor has found a first cause or was asked to stop. */
 struct JobEnded {};
 
-/** A folder in $TMPDIR or /tmp that is removed with its contents. */
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 /** A node's part of a job: everything with a lifetime, in the order in which it must go. */
 class Session {
  public:
   struct Settings {
     std::string executable;
-    std::string scratch;      ///< the agent's, see AgentProcess
+    bool scratch = false;  ///< the job wants a folder for small files
     bool control = true;
     std::chrono::milliseconds grace{5'000};
   };
   Session(const Settings& settings, JobObserver& observer);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
 
   /** Binds the store's socket. Call before start_agent. */
   void listen(const Endpoint& endpoint) { listener_ = listen_on(endpoint); }
@@ -57,19 +47,23 @@ class Session {
    * Asks the agent and pumps until it answers. Throws JobEnded when the job ends meanwhile, the Error of a failure answer,
    * Error(timeout) naming `what` after `limit` without a word from the agent.
    */
-  nlohmann::json call(const nlohmann::json& request, std::chrono::milliseconds limit, const std::string& what);
+  nlohmann::json call(const nlohmann::json& request, std::chrono::milliseconds limit,
+                      const std::string& what);
   /** Pumps once. Throws JobEnded when the job ends. */
   void pump(Deadline deadline);
 
   Supervisor& supervisor() { return *supervisor_; }
   AgentProcess& agent() { return *agent_; }
   const std::string& tag() const { return tag_; }
+  /** The scratch folder in $TMPDIR or /tmp; exists from start_agent() on, and is removed in the end, whatever happens. */
+  const std::string& scratch() const { return scratch_; }
   const Settings& settings() const { return settings_; }
 
  private:
   Settings settings_;
   JobObserver& observer_;
   std::string tag_;
+  std::string scratch_;
   SignalWatch signals_;
   EventLoop loop_;
   Listener listener_;

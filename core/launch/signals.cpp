@@ -26,7 +26,8 @@ SignalWatch::~SignalWatch() {
 std::vector<int> SignalWatch::take() {
   std::vector<int> numbers;
   signalfd_siginfo info{};
-  while (::read(fd_.get(), &info, sizeof info) == sizeof info) numbers.push_back(static_cast<int>(info.ssi_signo));
+  while (::read(fd_.get(), &info, sizeof info) == sizeof info)
+    numbers.push_back(static_cast<int>(info.ssi_signo));
   return numbers;
 }
 

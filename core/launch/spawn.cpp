@@ -95,8 +95,13 @@ ChildProcess spawn(const SpawnRequest& request) {
   }
   const Fd error_in(ends[0]);
   Fd error_out(ends[1]);
-  ChildPlan plan{request.program.c_str(), pointers(request.arguments), pointers(request.environment), null_fd.get(),
-                 error_out.get(), ::getpid(), {}};
+  ChildPlan plan{request.program.c_str(),
+                 pointers(request.arguments),
+                 pointers(request.environment),
+                 null_fd.get(),
+                 error_out.get(),
+                 ::getpid(),
+                 {}};
   CPU_ZERO(&plan.cores);
   for (const int core : request.cores) CPU_SET(static_cast<std::size_t>(core), &plan.cores);
 

@@ -12,7 +12,7 @@ namespace dtorch {
 
 /** How a process ended: an exit code, or the signal that killed it. */
 struct ExitStatus {
-  int code = 0;    ///< meaningful when signal is 0
+  int code = 0;  ///< meaningful when signal is 0
   int signal = 0;
   /** What a shell would report: the code, or 128 + signal. */
   int shell_code() const { return signal != 0 ? 128 + signal : code; }
@@ -48,9 +48,9 @@ struct SpawnRequest {
   std::vector<std::string> environment;  ///< "NAME=value", all of it
   int stdout_fd = -1;                    ///< -1: this process's
   int stderr_fd = -1;
-  std::vector<int> inherit;              ///< descriptors that stay open, under their numbers
-  std::vector<int> cores;                ///< CPU affinity; empty: this process's
-  bool die_with_parent = true;           ///< SIGKILL when the calling thread ends (it must be the main thread)
+  std::vector<int> inherit;     ///< descriptors that stay open, under their numbers
+  std::vector<int> cores;       ///< CPU affinity; empty: this process's
+  bool die_with_parent = true;  ///< SIGKILL when the calling thread ends (it must be the main thread)
 };
 
 /**

@@ -50,8 +50,13 @@ struct Supervisor::Rank {
   std::int64_t step = -1;
 };
 
-Supervisor::Supervisor(EventLoop& loop, SignalWatch& signals, JobObserver& observer, SupervisorSettings settings)
-    : loop_(loop), signals_(signals), observer_(observer), settings_(std::move(settings)), next_tick_(Clock::now()) {
+Supervisor::Supervisor(EventLoop& loop, SignalWatch& signals, JobObserver& observer,
+                       SupervisorSettings settings)
+    : loop_(loop),
+      signals_(signals),
+      observer_(observer),
+      settings_(std::move(settings)),
+      next_tick_(Clock::now()) {
   loop_.watch(signals_.fd(), [this] { on_signal(); });
 }
 
@@ -63,13 +68,15 @@ Supervisor::~Supervisor() {
 void Supervisor::use_agent(AgentProcess& agent) {
   agent_ = &agent;
   agent.on_message = [this](const nlohmann::json& message) {
-    if (message.value("type", "") == "log") observer_.log(-1, message.value("level", "info"), message.value("text", ""));
+    if (message.value("type", "") == "log")
+      observer_.log(-1, message.value("level", "info"), message.value("text", ""));
   };
   agent.on_death = [this](const std::string& how) {
     Failure failure;
     failure.kind = ErrorKind::lost;
     failure.host = settings_.host;
-    failure.message = fmt::format("the job's helper process (pid {}) on {} {}", agent_->pid(), settings_.host, how);
+    failure.message =
+        fmt::format("the job's helper process (pid {}) on {} {}", agent_->pid(), settings_.host, how);
     fail(failure);
   };
 }
@@ -78,9 +85,9 @@ void Supervisor::start(RankStart start) {
   auto rank = std::make_unique<Rank>();
   Rank& entry = *rank;
   const int number = start.rank;
-  entry.output = std::make_unique<RankOutput>(start.log_file, [this, number](bool is_stderr, const std::string& line) {
-    observer_.output(number, is_stderr, line);
-  });
+  entry.output = std::make_unique<RankOutput>(
+      start.log_file,
+      [this, number](bool is_stderr, const std::string& line) { observer_.output(number, is_stderr, line); });
   start.process.stdout_fd = entry.output->stdout_writer();
   start.process.stderr_fd = entry.output->stderr_writer();
   Fd theirs;
@@ -88,7 +95,8 @@ void Supervisor::start(RankStart start) {
     auto ends = make_channel_pair();
     entry.channel.emplace(std::move(ends.first));
     theirs = std::move(ends.second);
-    start.process.arguments.insert(start.process.arguments.end(), {start.control_option, std::to_string(theirs.get())});
+    start.process.arguments.insert(start.process.arguments.end(),
+                                   {start.control_option, std::to_string(theirs.get())});
     start.process.inherit.push_back(theirs.get());
   }
   entry.process = spawn(start.process);
@@ -124,7 +132,8 @@ void Supervisor::pump(Deadline deadline) {
 }
 
 bool Supervisor::all_ended() const {
-  return std::none_of(ranks_.begin(), ranks_.end(), [](const auto& entry) { return entry.second->process.running(); });
+  return std::none_of(ranks_.begin(), ranks_.end(),
+                      [](const auto& entry) { return entry.second->process.running(); });
 }
 
 Clock::time_point Supervisor::next_event(Deadline deadline) const {
@@ -171,7 +180,8 @@ void Supervisor::on_channel(Rank& rank) {
     failure.kind = ErrorKind::training;
     failure.rank = rank.start.rank;
     failure.host = settings_.host;
-    failure.message = fmt::format("rank {} sent a control message that cannot be read: {}", rank.start.rank, error.what());
+    failure.message =
+        fmt::format("rank {} sent a control message that cannot be read: {}", rank.start.rank, error.what());
     add_failure(failure, Evidence::reported);
     return;
   }
@@ -275,7 +285,8 @@ void Supervisor::begin_ending() {
 void Supervisor::escalate() {
   if (due(stop_by_) && !all_ended()) {
     const auto seconds = std::chrono::duration<double>(settings_.grace).count();
-    cause_ = interrupted_failure(stop_signal_, settings_.host, fmt::format("ranks that did not stop in {} s were killed", seconds));
+    cause_ = interrupted_failure(stop_signal_, settings_.host,
+                                 fmt::format("ranks that did not stop in {} s were killed", seconds));
     begin_ending();
   }
   if (due(abort_at_)) tell_all({{"type", "abort"}, {"reason", cause_->message}});
@@ -295,10 +306,12 @@ void Supervisor::note_stopped_ranks(Failure& failure) const {
   for (const auto& [number, rank] : ranks_) {
     if (!rank->process.running() || !is_stopped(rank->process.pid())) continue;
     failure.message += fmt::format("; rank {} (pid {}) is stopped by a signal", number, rank->process.pid());
-    if (std::find(failure.missing_ranks.begin(), failure.missing_ranks.end(), number) == failure.missing_ranks.end()) {
+    if (std::find(failure.missing_ranks.begin(), failure.missing_ranks.end(), number) ==
+        failure.missing_ranks.end()) {
       failure.missing_ranks.push_back(number);
     }
-    failure.help = fmt::format("continue it with kill -CONT {}, or find out who stopped it", rank->process.pid());
+    failure.help =
+        fmt::format("continue it with kill -CONT {}, or find out who stopped it", rank->process.pid());
   }
 }
 
@@ -307,7 +320,8 @@ JobOutcome Supervisor::finish() {
   if (ranks_.empty() && !cause_ && evidence_.empty() && stop_signal_ == 0) return outcome;
   const bool well = all_ended() && !cause_;
   const auto group_left = [&] {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& entry) { return entry.second->process.group_exists(); });
+    return std::any_of(ranks_.begin(), ranks_.end(),
+                       [](const auto& entry) { return entry.second->process.group_exists(); });
   };
   const Deadline patience = Deadline::after(well ? kLingering : milliseconds(0));
   while (group_left() && !patience.expired()) std::this_thread::sleep_for(milliseconds(5));
@@ -341,7 +355,8 @@ void Supervisor::conclude(JobOutcome& outcome) const {
     outcome.failure->step = std::max(outcome.failure->step, later.step);
   }
   if (stop_signal_ != 0 && !got_result_) {
-    if (!cause_) outcome.failure = interrupted_failure(stop_signal_, settings_.host, "all ranks have stopped");
+    if (!cause_)
+      outcome.failure = interrupted_failure(stop_signal_, settings_.host, "all ranks have stopped");
     outcome.program_code = 128 + stop_signal_;
     for (const auto& [number, rank] : ranks_) {
       if (rank->reported && rank->reported->kind == ErrorKind::stopped) outcome.failure = rank->reported;
@@ -351,7 +366,8 @@ void Supervisor::conclude(JobOutcome& outcome) const {
     outcome.failure.reset();
   }
   if (!outcome.failure || stop_signal_ != 0) return;
-  outcome.program_code = ExitStatus{std::max(outcome.failure->exit_code, 0), outcome.failure->signal}.shell_code();
+  outcome.program_code =
+      ExitStatus{std::max(outcome.failure->exit_code, 0), outcome.failure->signal}.shell_code();
   const auto found = ranks_.find(outcome.failure->rank);
   if (found != ranks_.end()) outcome.tail = found->second->output->tail();
 }

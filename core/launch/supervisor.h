@@ -22,9 +22,9 @@
 namespace dtorch {
 
 struct SupervisorSettings {
-  std::string host;                        ///< named in reports
-  std::string tag;                         ///< the job's, see cleanup.h
-  bool control = true;                     ///< ranks have a control channel (run); false: any program (launch)
+  std::string host;     ///< named in reports
+  std::string tag;      ///< the job's, see cleanup.h
+  bool control = true;  ///< ranks have a control channel (run); false: any program (launch)
   std::chrono::milliseconds grace{5'000};  ///< from a stop request until ranks are ended
 };
 
@@ -108,6 +108,5 @@ class Supervisor {
   // When each step of ending is due; nothing: done, or not begun.
   std::optional<Clock::time_point> stop_by_, abort_at_, terminate_at_, kill_at_;
 };
-
 
 }  // namespace dtorch

@@ -48,7 +48,8 @@ int train(Channel& channel) {
     const auto message = channel.receive(Deadline::after(std::chrono::hours(1)));
     const std::string type = message ? message->value("type", "") : "";
     if (type == "stop") return fail(channel, failure_with(ErrorKind::interrupted, "stopped on request"));
-    if (type == "dump") channel.send({{"type", "ring"}, {"ring", {"all_reduce #7 waiting"}}, {"stack", {"main"}}});
+    if (type == "dump")
+      channel.send({{"type", "ring"}, {"ring", {"all_reduce #7 waiting"}}, {"stack", {"main"}}});
     if (type == "abort") {
       Failure failure = failure_with(ErrorKind::lost, "aborted: " + message->value("reason", ""));
       failure.consequence = true;
@@ -72,7 +73,9 @@ int act(Channel& channel, const std::string& action, const std::string& value) {
     failure.collective = "all_reduce #7";
     return fail(channel, failure);
   }
-  if (action == "grandchild" && std::system("setsid sleep 1000 >/dev/null 2>&1 & sleep 1000 >/dev/null 2>&1 &") != 0) return 1;
+  if (action == "grandchild" &&
+      std::system("setsid sleep 1000 >/dev/null 2>&1 & sleep 1000 >/dev/null 2>&1 &") != 0)
+    return 1;
   if (action == "train") return train(channel);
   if (action == "deaf") {
     for (const int number : {SIGTERM, SIGINT}) ::signal(number, SIG_IGN);
@@ -99,7 +102,8 @@ int run_rank(const engine::RankRequest& request) {
   std::istringstream actions(script != nullptr ? script : "");
   for (std::string action; std::getline(actions, action, ',');) {
     const std::size_t colon = std::min(action.find(':'), action.size());
-    const int status = act(channel, action.substr(0, colon), action.substr(std::min(colon + 1, action.size())));
+    const int status =
+        act(channel, action.substr(0, colon), action.substr(std::min(colon + 1, action.size())));
     if (status != 0) return status;
   }
   return 0;
@@ -117,7 +121,8 @@ class Store {
       return {{"type", "done"}};
     }
     if (type == "add") {
-      const std::int64_t value = (values_.count(key) ? std::stoll(values_[key]) : 0) + request.at("amount").get<std::int64_t>();
+      const std::int64_t value =
+          (values_.count(key) ? std::stoll(values_[key]) : 0) + request.at("amount").get<std::int64_t>();
       values_[key] = std::to_string(value);
       return {{"type", "value"}, {"value", value}};
     }
@@ -138,7 +143,8 @@ void serve(Store& store, int listener) {
       std::thread([&store, client] {
         Channel channel{Fd(client)};
         try {
-          while (auto request = channel.receive(Deadline::after(std::chrono::hours(1)))) channel.send(store.answer(*request));
+          while (auto request = channel.receive(Deadline::after(std::chrono::hours(1))))
+            channel.send(store.answer(*request));
         } catch (const Error&) {
         }
       }).detach();
