@@ -84,8 +84,8 @@ std::string describe(int error) {
   }
 }
 
-constexpr auto kFirstPause = 5ms;
-constexpr auto kLongestPause = 250ms;
+constexpr auto kFirstRetry = 5ms;
+constexpr auto kLongestRetry = 250ms;
 constexpr auto kOneAttempt = 5s;
 constexpr auto kProgressEvery = 3s;
 
@@ -103,7 +103,7 @@ bool is_loopback(const std::string& host) {
 
 std::string reach(const std::string& host, int port, Deadline deadline) {
   std::string last = "not tried";
-  std::chrono::milliseconds pause = kFirstPause;
+  std::chrono::milliseconds pause = kFirstRetry;
   auto next_progress = Clock::now() + kProgressEvery;
   while (true) {
     std::string reason;
@@ -123,7 +123,7 @@ std::string reach(const std::string& host, int port, Deadline deadline) {
       next_progress += kProgressEvery;
     }
     std::this_thread::sleep_for(pause);
-    pause = std::min<std::chrono::milliseconds>(pause * 2, kLongestPause);
+    pause = std::min<std::chrono::milliseconds>(pause * 2, kLongestRetry);
   }
   std::string help = "is rank 0 (or the launcher) running there, and does a firewall let the port through?";
   if (is_loopback(host)) {

@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kFirstPause = 200us;
+constexpr auto kFirstCheck = 200us;
 constexpr auto kProgressEvery = 3s;
 /** How long a rank that serves the store waits for the others to hear the verdict. */
 constexpr auto kLinger = 1s;
@@ -161,7 +161,7 @@ class Join {
       calls_answered_ = calls;
       called_ = true;
       store_.set(call_key(fmt::format("here/{}", self_.sequence)), "");
-      pause_ = kFirstPause;
+      pause_ = kFirstCheck;
     }
     if (!called_) {
       scan();
@@ -280,7 +280,7 @@ class Join {
   long calls_answered_ = 0;
   bool called_ = false;
   std::string generation_;
-  std::chrono::microseconds pause_{kFirstPause};
+  std::chrono::microseconds pause_{kFirstCheck};
 };
 
 }  // namespace

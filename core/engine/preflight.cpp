@@ -1,6 +1,8 @@
 #include "core/engine/preflight.h"
 
 #include <fmt/format.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,6 @@
 #include "core/train/evaluate.h"
 
+#include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 

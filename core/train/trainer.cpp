@@ -1,6 +1,8 @@
 #include "core/train/trainer.h"
 
 #include <fmt/format.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
