@@ -94,9 +94,7 @@ void RunView::plan(const json& plan) {
   }
 }
 
-void RunView::phase(int rank, const std::string& phase) {
-  board_.phase(rank, phase);
-}
+void RunView::phase(int rank, const std::string& phase) { board_.phase(rank, phase); }
 
 void RunView::step(const StepRecord& record) {
   board_.update(record);
@@ -115,9 +113,7 @@ void RunView::eval(const EvalRecord& record) {
   say_progress(board_.eval_line(record));
 }
 
-void RunView::result(const ResultRecord& record) {
-  result_ = record;
-}
+void RunView::result(const ResultRecord& record) { result_ = record; }
 
 void RunView::log(int rank, const std::string& level, const std::string& text) {
   const bool warning = level == "warning";

@@ -128,9 +128,7 @@ bool write_all(int fd, std::string_view text) {
 
 LiveBoard::LiveBoard(int fd, Render render) : fd_(fd), render_(std::move(render)) {}
 
-LiveBoard::~LiveBoard() {
-  finish();
-}
+LiveBoard::~LiveBoard() { finish(); }
 
 void LiveBoard::draw() {
   if (finished_ || (above_.empty() && Clock::now() - last_ < kFrame)) return;

@@ -26,9 +26,7 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   return text.data();
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
-}
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 struct Interface {
   std::string name;

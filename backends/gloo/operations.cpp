@@ -20,9 +20,7 @@ namespace {
 // messages.
 constexpr std::size_t kDirectLimit = 128 << 10;
 
-std::size_t bytes_of(const at::Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.nbytes());
-}
+std::size_t bytes_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.nbytes()); }
 
 /** What all of Gloo's options have in common. */
 template <typename Options>
@@ -46,24 +44,18 @@ std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>> single(
 void set_typed_output(gloo::AllreduceOptions& options, std::unique_ptr<gloo::transport::UnboundBuffer> out,
                       std::size_t element_size) {
   switch (element_size) {
-    case 1:
-      return options.setOutputs<std::uint8_t>(single(std::move(out)));
-    case 4:
-      return options.setOutputs<std::uint32_t>(single(std::move(out)));
-    default:
-      return options.setOutputs<std::uint64_t>(single(std::move(out)));
+    case 1: return options.setOutputs<std::uint8_t>(single(std::move(out)));
+    case 4: return options.setOutputs<std::uint32_t>(single(std::move(out)));
+    default: return options.setOutputs<std::uint64_t>(single(std::move(out)));
   }
 }
 
 void set_typed_output(gloo::ReduceOptions& options, std::unique_ptr<gloo::transport::UnboundBuffer> out,
                       std::size_t element_size) {
   switch (element_size) {
-    case 1:
-      return options.setOutput<std::uint8_t>(std::move(out));
-    case 4:
-      return options.setOutput<std::uint32_t>(std::move(out));
-    default:
-      return options.setOutput<std::uint64_t>(std::move(out));
+    case 1: return options.setOutput<std::uint8_t>(std::move(out));
+    case 4: return options.setOutput<std::uint32_t>(std::move(out));
+    default: return options.setOutput<std::uint64_t>(std::move(out));
   }
 }
 

@@ -10,22 +10,14 @@ namespace {
 
 ElementType element_type(at::ScalarType type) {
   switch (type) {
-    case at::kFloat:
-      return ElementType::float32;
-    case at::kDouble:
-      return ElementType::float64;
-    case at::kChar:
-      return ElementType::int8;
-    case at::kInt:
-      return ElementType::int32;
-    case at::kLong:
-      return ElementType::int64;
-    case at::kByte:
-      return ElementType::uint8;
-    case at::kBool:
-      return ElementType::boolean;
-    default:
-      throw Error(ErrorKind::usage, fmt::format("gloo: cannot reduce {}", c10::toString(type)));
+    case at::kFloat: return ElementType::float32;
+    case at::kDouble: return ElementType::float64;
+    case at::kChar: return ElementType::int8;
+    case at::kInt: return ElementType::int32;
+    case at::kLong: return ElementType::int64;
+    case at::kByte: return ElementType::uint8;
+    case at::kBool: return ElementType::boolean;
+    default: throw Error(ErrorKind::usage, fmt::format("gloo: cannot reduce {}", c10::toString(type)));
   }
 }
 

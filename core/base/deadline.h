@@ -19,7 +19,9 @@ class Deadline {
   Clock::time_point at() const { return at_; }
   bool expired() const { return Clock::now() >= at_; }
   /** Time left, never negative. */
-  std::chrono::nanoseconds remaining() const { return std::max(std::chrono::nanoseconds(at_ - Clock::now()), {}); }
+  std::chrono::nanoseconds remaining() const {
+    return std::max(std::chrono::nanoseconds(at_ - Clock::now()), {});
+  }
   /** Time left for poll(2): milliseconds rounded up, at most one hour (so poll it in a loop). */
   int poll_ms() const {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(remaining()).count();

@@ -24,9 +24,7 @@ constexpr std::array<Unit, 4> kDecimalSizes{
     {{"TB", 1'000'000'000'000}, {"GB", 1'000'000'000}, {"MB", 1'000'000}, {"kB", 1'000}}};
 constexpr std::int64_t kLongestDuration = 10LL * 366 * 24 * 3'600'000;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 const Unit* find_unit(std::span<const Unit> units, std::string_view name) {
   const auto found =
@@ -101,9 +99,7 @@ std::optional<std::int64_t> parse_size(std::string_view text) {
   return parse_with(text, kBinarySizes, kDecimalSizes);
 }
 
-std::string size_text(std::int64_t bytes) {
-  return text_with(bytes, kBinarySizes, "B");
-}
+std::string size_text(std::int64_t bytes) { return text_with(bytes, kBinarySizes, "B"); }
 
 std::string human_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "-";

@@ -1,11 +1,11 @@
 // How a backend is found and made. backends/registry holds the one table of factories, which is handed down.
 #pragma once
+#include <c10/util/intrusive_ptr.h>
+
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include <c10/util/intrusive_ptr.h>
 
 #include "core/base/deadline.h"
 #include "core/comm/backend.h"
@@ -20,8 +20,8 @@ namespace dtorch {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 struct BackendOptions {
-  std::string interface;                       ///< network interface or address to bind; empty: the one that routes to the peers
-  Deadline deadline;                           ///< for connecting to all peers
+  std::string interface;  ///< network interface or address to bind; empty: the one that routes to the peers
+  Deadline deadline;      ///< for connecting to all peers
 };
 
 /** Empty reason: available. */

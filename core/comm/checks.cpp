@@ -22,10 +22,8 @@ bool is_supported(at::ScalarType type) {
     case at::kInt:
     case at::kLong:
     case at::kByte:
-    case at::kBool:
-      return true;
-    default:
-      return false;
+    case at::kBool: return true;
+    default: return false;
   }
 }
 

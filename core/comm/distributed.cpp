@@ -19,9 +19,7 @@ Default& the_default() {
   return instance;
 }
 
-ProcessGroupPtr chosen(const ProcessGroupPtr& group) {
-  return group ? group : default_group();
-}
+ProcessGroupPtr chosen(const ProcessGroupPtr& group) { return group ? group : default_group(); }
 
 WorkPtr finish(WorkPtr work, bool async_op) {
   if (async_op) return work;
@@ -90,15 +88,9 @@ ProcessGroupPtr default_group() {
               "call init_process_group first");
 }
 
-int get_rank(const ProcessGroupPtr& group) {
-  return chosen(group)->rank();
-}
-int get_world_size(const ProcessGroupPtr& group) {
-  return chosen(group)->size();
-}
-std::string get_backend(const ProcessGroupPtr& group) {
-  return std::string(chosen(group)->backend_name());
-}
+int get_rank(const ProcessGroupPtr& group) { return chosen(group)->rank(); }
+int get_world_size(const ProcessGroupPtr& group) { return chosen(group)->size(); }
+std::string get_backend(const ProcessGroupPtr& group) { return std::string(chosen(group)->backend_name()); }
 
 ProcessGroupPtr new_group(const std::vector<int>& ranks, std::optional<std::chrono::milliseconds> timeout) {
   return default_group()->new_group(ranks, timeout);

@@ -13,9 +13,7 @@
 namespace dtorch {
 namespace {
 
-std::string key_of(int rank) {
-  return "failure/" + std::to_string(rank);
-}
+std::string key_of(int rank) { return "failure/" + std::to_string(rank); }
 
 std::optional<FailureNote> parse_note(int rank, const std::string& text) {
   try {

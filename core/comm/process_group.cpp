@@ -10,31 +10,15 @@ ProcessGroup::ProcessGroup(const BackendFactory& factory, StorePtr store, int ra
                            ProcessGroupOptions options)
     : impl_(std::make_shared<Impl>(factory, std::move(store), rank, world_size, std::move(options))) {}
 
-ProcessGroup::~ProcessGroup() {
-  impl_->backend->abort("the process group was destroyed");
-}
+ProcessGroup::~ProcessGroup() { impl_->backend->abort("the process group was destroyed"); }
 
-int ProcessGroup::rank() const {
-  return impl_->rank;
-}
-int ProcessGroup::size() const {
-  return impl_->size;
-}
-std::string_view ProcessGroup::backend_name() const {
-  return impl_->backend->name();
-}
-const std::string& ProcessGroup::name() const {
-  return impl_->options.name;
-}
-std::chrono::milliseconds ProcessGroup::timeout() const {
-  return impl_->options.timeout;
-}
-void ProcessGroup::abort(const std::string& reason) {
-  impl_->abort(reason);
-}
-std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) {
-  return impl_->backend->allocate(bytes);
-}
+int ProcessGroup::rank() const { return impl_->rank; }
+int ProcessGroup::size() const { return impl_->size; }
+std::string_view ProcessGroup::backend_name() const { return impl_->backend->name(); }
+const std::string& ProcessGroup::name() const { return impl_->options.name; }
+std::chrono::milliseconds ProcessGroup::timeout() const { return impl_->options.timeout; }
+void ProcessGroup::abort(const std::string& reason) { impl_->abort(reason); }
+std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) { return impl_->backend->allocate(bytes); }
 std::chrono::nanoseconds ProcessGroup::time_waiting() const {
   return std::chrono::nanoseconds(impl_->waited_ns.load());
 }

@@ -72,30 +72,21 @@ template <typename T>
 ReduceKernel arithmetic(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
-    case ReduceOp::avg:
-      return apply<T, Sum>;
-    case ReduceOp::product:
-      return apply<T, Product>;
-    case ReduceOp::min:
-      return apply<T, Min>;
-    case ReduceOp::max:
-      return apply<T, Max>;
-    default:
-      return nullptr;
+    case ReduceOp::avg: return apply<T, Sum>;
+    case ReduceOp::product: return apply<T, Product>;
+    case ReduceOp::min: return apply<T, Min>;
+    case ReduceOp::max: return apply<T, Max>;
+    default: return nullptr;
   }
 }
 
 template <typename T>
 ReduceKernel integral(ReduceOp op) {
   switch (op) {
-    case ReduceOp::band:
-      return apply<T, And>;
-    case ReduceOp::bor:
-      return apply<T, Or>;
-    case ReduceOp::bxor:
-      return apply<T, Xor>;
-    default:
-      return arithmetic<T>(op);
+    case ReduceOp::band: return apply<T, And>;
+    case ReduceOp::bor: return apply<T, Or>;
+    case ReduceOp::bxor: return apply<T, Xor>;
+    default: return arithmetic<T>(op);
   }
 }
 
@@ -104,16 +95,12 @@ ReduceKernel boolean(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::max:
-    case ReduceOp::bor:
-      return apply<std::uint8_t, Or>;
+    case ReduceOp::bor: return apply<std::uint8_t, Or>;
     case ReduceOp::product:
     case ReduceOp::min:
-    case ReduceOp::band:
-      return apply<std::uint8_t, And>;
-    case ReduceOp::bxor:
-      return apply<std::uint8_t, Xor>;
-    case ReduceOp::avg:
-      return nullptr;
+    case ReduceOp::band: return apply<std::uint8_t, And>;
+    case ReduceOp::bxor: return apply<std::uint8_t, Xor>;
+    case ReduceOp::avg: return nullptr;
   }
   return nullptr;
 }
@@ -122,20 +109,13 @@ ReduceKernel boolean(ReduceOp op) {
 
 ReduceKernel reduce_kernel(ElementType type, ReduceOp op) {
   switch (type) {
-    case ElementType::float32:
-      return arithmetic<float>(op);
-    case ElementType::float64:
-      return arithmetic<double>(op);
-    case ElementType::int8:
-      return integral<std::int8_t>(op);
-    case ElementType::int32:
-      return integral<std::int32_t>(op);
-    case ElementType::int64:
-      return integral<std::int64_t>(op);
-    case ElementType::uint8:
-      return integral<std::uint8_t>(op);
-    case ElementType::boolean:
-      return boolean(op);
+    case ElementType::float32: return arithmetic<float>(op);
+    case ElementType::float64: return arithmetic<double>(op);
+    case ElementType::int8: return integral<std::int8_t>(op);
+    case ElementType::int32: return integral<std::int32_t>(op);
+    case ElementType::int64: return integral<std::int64_t>(op);
+    case ElementType::uint8: return integral<std::uint8_t>(op);
+    case ElementType::boolean: return boolean(op);
   }
   return nullptr;
 }

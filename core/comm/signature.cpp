@@ -21,26 +21,16 @@ std::string_view name_at(const std::array<std::string_view, N>& names, std::size
 
 std::string_view dtype_name(std::int8_t dtype) {
   switch (static_cast<c10::ScalarType>(dtype)) {
-    case c10::ScalarType::Half:
-      return "float16";
-    case c10::ScalarType::BFloat16:
-      return "bfloat16";
-    case c10::ScalarType::Float:
-      return "float32";
-    case c10::ScalarType::Double:
-      return "float64";
-    case c10::ScalarType::Char:
-      return "int8";
-    case c10::ScalarType::Int:
-      return "int32";
-    case c10::ScalarType::Long:
-      return "int64";
-    case c10::ScalarType::Byte:
-      return "uint8";
-    case c10::ScalarType::Bool:
-      return "bool";
-    default:
-      return "unknown";
+    case c10::ScalarType::Half: return "float16";
+    case c10::ScalarType::BFloat16: return "bfloat16";
+    case c10::ScalarType::Float: return "float32";
+    case c10::ScalarType::Double: return "float64";
+    case c10::ScalarType::Char: return "int8";
+    case c10::ScalarType::Int: return "int32";
+    case c10::ScalarType::Long: return "int64";
+    case c10::ScalarType::Byte: return "uint8";
+    case c10::ScalarType::Bool: return "bool";
+    default: return "unknown";
   }
 }
 
@@ -48,10 +38,8 @@ std::string_view root_word(Operation operation) {
   switch (operation) {
     case Operation::reduce:
     case Operation::gather:
-    case Operation::send:
-      return "to";
-    default:
-      return "from";
+    case Operation::send: return "to";
+    default: return "from";
   }
 }
 
@@ -60,9 +48,7 @@ std::string_view root_word(Operation operation) {
 std::string_view to_string(Operation operation) {
   return name_at(kOperations, static_cast<std::size_t>(operation));
 }
-std::string_view to_string(ReduceOp op) {
-  return name_at(kReduceOps, static_cast<std::size_t>(op));
-}
+std::string_view to_string(ReduceOp op) { return name_at(kReduceOps, static_cast<std::size_t>(op)); }
 
 std::string describe(const CallSignature& signature) {
   std::string text(to_string(signature.operation));

@@ -30,9 +30,7 @@ struct Capture {
 };
 Capture capture;
 
-pid_t this_thread() {
-  return static_cast<pid_t>(::syscall(SYS_gettid));
-}
+pid_t this_thread() { return static_cast<pid_t>(::syscall(SYS_gettid)); }
 
 void on_signal(int /*signal*/) {
   const int saved = errno;

@@ -25,9 +25,7 @@ std::function<void()> distribute(const at::Tensor& flat, std::vector<at::Tensor>
 
 }  // namespace
 
-at::Tensor stage_input(const at::Tensor& tensor) {
-  return tensor.detach().contiguous();
-}
+at::Tensor stage_input(const at::Tensor& tensor) { return tensor.detach().contiguous(); }
 
 Staged stage_in_place(const at::Tensor& tensor) {
   const at::Tensor plain = tensor.detach();

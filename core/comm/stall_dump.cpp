@@ -7,9 +7,7 @@
 namespace dtorch {
 namespace {
 
-double to_ms(Clock::duration time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
+double to_ms(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
 }  // namespace
 

@@ -14,9 +14,7 @@ bool only_ours(const at::Tensor& tensor) {
   return true;
 }
 
-bool is_free(const Batch& batch) {
-  return only_ours(batch.inputs) && only_ours(batch.targets);
-}
+bool is_free(const Batch& batch) { return only_ours(batch.inputs) && only_ours(batch.targets); }
 
 }  // namespace
 

@@ -145,9 +145,7 @@ std::unique_ptr<ImageDataset> load_dataset(const DatasetSource& source, Split sp
                                          to_tensor(train ? data.train_labels : data.test_labels));
 }
 
-DatasetInfo prepare_dataset(const DatasetSource& source) {
-  return prepare_dataset(source, known_datasets());
-}
+DatasetInfo prepare_dataset(const DatasetSource& source) { return prepare_dataset(source, known_datasets()); }
 std::unique_ptr<ImageDataset> load_dataset(const DatasetSource& source, Split split) {
   return load_dataset(source, split, known_datasets());
 }

@@ -136,11 +136,8 @@ bool Downloader::try_mirror(const DownloadRequest& request, const std::string& u
       case TransferEnd::unreachable:
         connecting_ += std::min<std::chrono::nanoseconds>(Clock::now() - begin, patience);
         [[fallthrough]];
-      case TransferEnd::refused:
-        attempts.note(url, result.reason);
-        return false;
-      case TransferEnd::disk:
-        throw_cannot(ErrorKind::cannot_write, part_path, "write", result.error_number);
+      case TransferEnd::refused: attempts.note(url, result.reason); return false;
+      case TransferEnd::disk: throw_cannot(ErrorKind::cannot_write, part_path, "write", result.error_number);
     }
   }
 }

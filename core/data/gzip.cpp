@@ -188,15 +188,9 @@ std::size_t InflatingReader::read(std::span<std::uint8_t> out) {
   return state_->gzip ? state_->read_gzip(out) : state_->read_plain(out);
 }
 
-const std::string& InflatingReader::name() const {
-  return state_->name;
-}
-bool InflatingReader::compressed() const {
-  return state_->gzip;
-}
-std::uint64_t InflatingReader::file_offset() const {
-  return state_->offset();
-}
+const std::string& InflatingReader::name() const { return state_->name; }
+bool InflatingReader::compressed() const { return state_->gzip; }
+std::uint64_t InflatingReader::file_offset() const { return state_->offset(); }
 std::uint64_t InflatingReader::most_bytes() const {
   return state_->gzip ? state_->file_bytes * kBestRatio : state_->file_bytes;
 }

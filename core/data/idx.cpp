@@ -16,20 +16,13 @@ constexpr std::uint64_t kMagicBytes = 4;
 
 std::string_view type_name(std::uint8_t type) {
   switch (type) {
-    case 0x08:
-      return "unsigned byte";
-    case 0x09:
-      return "signed byte";
-    case 0x0b:
-      return "16-bit integer";
-    case 0x0c:
-      return "32-bit integer";
-    case 0x0d:
-      return "32-bit float";
-    case 0x0e:
-      return "64-bit float";
-    default:
-      return "no IDX type";
+    case 0x08: return "unsigned byte";
+    case 0x09: return "signed byte";
+    case 0x0b: return "16-bit integer";
+    case 0x0c: return "32-bit integer";
+    case 0x0d: return "32-bit float";
+    case 0x0e: return "64-bit float";
+    default: return "no IDX type";
   }
 }
 

@@ -240,17 +240,13 @@ void DataLoader::start(std::vector<std::int64_t> indices) {
   impl_->start(std::move(indices), count);
 }
 
-std::optional<Batch> DataLoader::next() {
-  return impl_->next();
-}
+std::optional<Batch> DataLoader::next() { return impl_->next(); }
 
 std::int64_t DataLoader::batches(std::int64_t indices) const {
   const auto size = impl_->options.batch_size;
   return indices / size + (!impl_->options.drop_last && indices % size != 0 ? 1 : 0);
 }
 
-std::chrono::nanoseconds DataLoader::time_waiting() const {
-  return impl_->waited;
-}
+std::chrono::nanoseconds DataLoader::time_waiting() const { return impl_->waited; }
 
 }  // namespace dtorch

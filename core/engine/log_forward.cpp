@@ -9,12 +9,9 @@ namespace {
 
 std::string_view level_name(LogLevel level) {
   switch (level) {
-    case LogLevel::debug:
-      return "debug";
-    case LogLevel::info:
-      return "info";
-    case LogLevel::warning:
-      break;
+    case LogLevel::debug: return "debug";
+    case LogLevel::info: return "info";
+    case LogLevel::warning: break;
   }
   return "warning";
 }
@@ -27,8 +24,6 @@ LogForward::LogForward(Channel& channel) {
   });
 }
 
-LogForward::~LogForward() {
-  set_log_sink(nullptr);
-}
+LogForward::~LogForward() { set_log_sink(nullptr); }
 
 }  // namespace dtorch::engine

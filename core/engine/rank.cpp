@@ -99,9 +99,7 @@ void RankRun::run() {
 
 /** libtorch's own log lines ("[W1201 ... socket.cpp]") are not for our users; what matters comes as an Error.
  */
-void quiet_libtorch() {
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
-}
+void quiet_libtorch() { ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0); }
 
 }  // namespace
 

@@ -38,9 +38,7 @@ void LossesFile::check(bool fine) const {
   if (!fine) throw Error(ErrorKind::cannot_write, fmt::format("{}: {}", path_, errno_text("write", errno)));
 }
 
-void LossesFile::add(double loss) {
-  check(std::fprintf(file_.get(), "%s\n", hex_float(loss).c_str()) > 0);
-}
+void LossesFile::add(double loss) { check(std::fprintf(file_.get(), "%s\n", hex_float(loss).c_str()) > 0); }
 
 void LossesFile::close() {
   if (file_) check(std::fclose(file_.release()) == 0);
@@ -49,9 +47,7 @@ void LossesFile::close() {
 RankSink::RankSink(RankControl& control, std::unique_ptr<LossesFile> losses)
     : control_(control), losses_(std::move(losses)) {}
 
-void RankSink::phase(const std::string& phase) {
-  control_.send({{"type", "phase"}, {"phase", phase}});
-}
+void RankSink::phase(const std::string& phase) { control_.send({{"type", "phase"}, {"phase", phase}}); }
 
 void RankSink::step(const StepRecord& record) {
   if (control_.connected()) control_.send(message("step", record));

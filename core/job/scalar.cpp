@@ -335,18 +335,12 @@ void assign(const Field& field, const Node& node, JobSpec& spec, Problems& probl
     case KeyType::integer:
       if (int* const* member = std::get_if<int*>(&target)) return store(*member, reader.integer(node));
       return store(std::get<std::int64_t*>(target), reader.integer(node));
-    case KeyType::number:
-      return store(std::get<double*>(target), reader.number(node));
-    case KeyType::boolean:
-      return store(std::get<bool*>(target), reader.boolean(node));
-    case KeyType::text:
-      return store(std::get<std::string*>(target), reader.text(node));
-    case KeyType::choice:
-      return store(std::get<std::string*>(target), reader.choice(node));
-    case KeyType::duration:
-      return store(std::get<std::chrono::milliseconds*>(target), reader.duration(node));
-    case KeyType::size:
-      return store(std::get<std::int64_t*>(target), reader.bytes(node));
+    case KeyType::number: return store(std::get<double*>(target), reader.number(node));
+    case KeyType::boolean: return store(std::get<bool*>(target), reader.boolean(node));
+    case KeyType::text: return store(std::get<std::string*>(target), reader.text(node));
+    case KeyType::choice: return store(std::get<std::string*>(target), reader.choice(node));
+    case KeyType::duration: return store(std::get<std::chrono::milliseconds*>(target), reader.duration(node));
+    case KeyType::size: return store(std::get<std::int64_t*>(target), reader.bytes(node));
     case KeyType::list_of_integers:
       return store(std::get<std::vector<std::int64_t>*>(target),
                    reader.list<std::int64_t>(node, "a list of integers",
@@ -360,8 +354,7 @@ void assign(const Field& field, const Node& node, JobSpec& spec, Problems& probl
       return store(std::get<std::vector<std::string>*>(target),
                    reader.list<std::string>(node, "a list of texts",
                                             [&](const Node& item) { return reader.text(item); }));
-    case KeyType::section:
-      return;
+    case KeyType::section: return;
   }
 }
 

@@ -31,9 +31,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-bool is_spec_name(std::string_view name) {
-  return name.ends_with(".yaml") || name.ends_with(".yml");
-}
+bool is_spec_name(std::string_view name) { return name.ends_with(".yaml") || name.ends_with(".yml"); }
 
 std::string nearest_in(const fs::path& folder, const std::string& word) {
   const std::vector<std::string> names = names_in(folder);

@@ -21,9 +21,7 @@ template <auto Section, auto Member>
 Target in(JobSpec& spec) {
   return &(spec.*Section.*Member);
 }
-Target none(JobSpec& /*spec*/) {
-  return std::monostate{};
-}
+Target none(JobSpec& /*spec*/) { return std::monostate{}; }
 
 constexpr std::string_view kWait = ">= 10ms, <= 720h";
 
@@ -183,9 +181,7 @@ constexpr auto kKeys = [] {
 
 }  // namespace
 
-std::span<const Field> fields() {
-  return kFields;
-}
+std::span<const Field> fields() { return kFields; }
 
 const Field* find_field(std::string_view path) {
   const auto found = std::find_if(kFields.begin(), kFields.end(),
@@ -204,9 +200,7 @@ std::vector<std::string_view> keys_in(std::string_view section) {
   return names;
 }
 
-std::span<const std::string_view> later_keys() {
-  return kLaterKeys;
-}
+std::span<const std::string_view> later_keys() { return kLaterKeys; }
 
 std::vector<std::string_view> choices(std::string_view text) {
   std::vector<std::string_view> result;
@@ -220,32 +214,20 @@ std::vector<std::string_view> choices(std::string_view text) {
 
 }  // namespace job
 
-std::span<const KeyInfo> job_keys() {
-  return job::kKeys;
-}
+std::span<const KeyInfo> job_keys() { return job::kKeys; }
 
 std::string_view to_string(KeyType type) {
   switch (type) {
-    case KeyType::integer:
-      return "integer";
-    case KeyType::number:
-      return "number";
-    case KeyType::boolean:
-      return "true or false";
-    case KeyType::text:
-      return "text";
-    case KeyType::choice:
-      return "choice";
-    case KeyType::duration:
-      return "duration";
-    case KeyType::size:
-      return "size";
-    case KeyType::list_of_integers:
-      return "list of integers";
-    case KeyType::list_of_text:
-      return "list of texts";
-    case KeyType::section:
-      return "section";
+    case KeyType::integer: return "integer";
+    case KeyType::number: return "number";
+    case KeyType::boolean: return "true or false";
+    case KeyType::text: return "text";
+    case KeyType::choice: return "choice";
+    case KeyType::duration: return "duration";
+    case KeyType::size: return "size";
+    case KeyType::list_of_integers: return "list of integers";
+    case KeyType::list_of_text: return "list of texts";
+    case KeyType::section: return "section";
   }
   return "";
 }

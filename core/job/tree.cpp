@@ -229,9 +229,7 @@ Entry* Node::find(std::string_view key) {
   return found == entries.end() ? nullptr : &*found;
 }
 
-const Entry* Node::find(std::string_view key) const {
-  return const_cast<Node*>(this)->find(key);
-}
+const Entry* Node::find(std::string_view key) const { return const_cast<Node*>(this)->find(key); }
 
 std::optional<Node> parse_tree(const Source& source, Problems& problems) {
   if (!check_text(source, problems)) return std::nullopt;
@@ -254,14 +252,10 @@ std::optional<Node> parse_tree(const Source& source, Problems& problems) {
 
 std::string describe(const Node& node) {
   switch (node.kind) {
-    case Node::Kind::null:
-      return "nothing";
-    case Node::Kind::list:
-      return "a list";
-    case Node::Kind::map:
-      return "a section";
-    case Node::Kind::scalar:
-      break;
+    case Node::Kind::null: return "nothing";
+    case Node::Kind::list: return "a list";
+    case Node::Kind::map: return "a section";
+    case Node::Kind::scalar: break;
   }
   if (!node.quoted && is_bool_text(node.text)) return fmt::format("the truth value {}", node.text);
   if (!node.quoted && is_number_text(node.text)) return fmt::format("the number {}", shown(node.text));

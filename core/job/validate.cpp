@@ -145,8 +145,6 @@ void expand_shorthands(Node& root) {
   }
 }
 
-JobSpec validate(const Node& root, Problems& problems) {
-  return Validator(problems).run(root);
-}
+JobSpec validate(const Node& root, Problems& problems) { return Validator(problems).run(root); }
 
 }  // namespace dtorch::job

@@ -21,9 +21,7 @@ constexpr double kStandsOut = 1.2;    // times the peers' compute time
 constexpr double kNoticeable = 0.05;  // ms: less is noise
 constexpr double kSmoothing = 0.2;    // weight of a new record in the mean step time
 
-std::string ranks_text(std::size_t count) {
-  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
-}
+std::string ranks_text(std::size_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
 
 /** The record that is furthest: ranks report at different moments. */
 const StepRecord& furthest(const std::map<int, StepRecord>& steps) {
@@ -61,15 +59,9 @@ void Board::update(const StepRecord& record) {
   }
 }
 
-void Board::update(const EpochRecord& record) {
-  last_epoch_ = record;
-}
-void Board::update(const EvalRecord& record) {
-  last_eval_ = record;
-}
-void Board::phase(int rank, std::string phase) {
-  phases_[rank] = printable(phase);
-}
+void Board::update(const EpochRecord& record) { last_epoch_ = record; }
+void Board::update(const EvalRecord& record) { last_eval_ = record; }
+void Board::phase(int rank, std::string phase) { phases_[rank] = printable(phase); }
 
 std::optional<int> Board::slow_rank() const {
   if (steps_.size() < 2) return std::nullopt;

@@ -63,7 +63,8 @@ std::vector<const Column*> fitting(int columns) {
 std::string row(const std::string& name, const std::vector<std::string>& cells,
                 const std::vector<const Column*>& columns) {
   std::string text = left(name, kNameWidth);
-  for (std::size_t i = 0; i < columns.size(); ++i) text.append(1, ' ').append(right(cells[i], columns[i]->width));
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    text.append(1, ' ').append(right(cells[i], columns[i]->width));
   return text;
 }
 

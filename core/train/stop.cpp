@@ -24,9 +24,7 @@ constexpr milliseconds kWatchInterval{50};
 constexpr milliseconds kAnswerInterval{2};
 constexpr const char* kWishKey = "train/stop/wish";
 
-std::string answer_key(int rank) {
-  return fmt::format("train/stop/begun/{}", rank);
-}
+std::string answer_key(int rank) { return fmt::format("train/stop/begun/{}", rank); }
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 #include "core/train/trainer.h"
 
-#include <fmt/format.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -55,9 +55,7 @@ DdpOptions ddp_options(const DdpSpec& spec) {
 }
 
 /** Python's DataLoader draws its base seed each time it is iterated; later random numbers depend on that. */
-void draw_loader_seed() {
-  at::empty({}, at::kLong).random_();
-}
+void draw_loader_seed() { at::empty({}, at::kLong).random_(); }
 
 class Trainer {
  public:

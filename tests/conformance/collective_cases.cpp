@@ -380,8 +380,6 @@ constexpr std::array kCollectiveCases{
 
 }  // namespace
 
-std::span<const Case> collective_cases() {
-  return kCollectiveCases;
-}
+std::span<const Case> collective_cases() { return kCollectiveCases; }
 
 }  // namespace dtorch::conformance

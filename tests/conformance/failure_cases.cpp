@@ -350,8 +350,6 @@ constexpr std::array kFailureCases{
 
 }  // namespace
 
-std::span<const Case> failure_cases() {
-  return kFailureCases;
-}
+std::span<const Case> failure_cases() { return kFailureCases; }
 
 }  // namespace dtorch::conformance

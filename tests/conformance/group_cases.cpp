@@ -159,8 +159,6 @@ constexpr std::array kGroupCases{
 
 }  // namespace
 
-std::span<const Case> group_cases() {
-  return kGroupCases;
-}
+std::span<const Case> group_cases() { return kGroupCases; }
 
 }  // namespace dtorch::conformance

@@ -3,6 +3,7 @@
 // a gtest of the parent's.
 #include "tests/conformance/harness.h"
 
+#include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -255,9 +256,7 @@ ProcessGroupPtr Rank::group(milliseconds timeout, milliseconds init_timeout) {
   return std::make_shared<ProcessGroup>(factory_, store_, rank_, world_, options);
 }
 
-void Rank::tell(const std::string& what) {
-  store_->set(case_name_ + "/said/" + what, "yes");
-}
+void Rank::tell(const std::string& what) { store_->set(case_name_ + "/said/" + what, "yes"); }
 
 void Rank::await(const std::string& what) {
   store_->wait({case_name_ + "/said/" + what}, std::chrono::seconds(30));

@@ -21,33 +21,22 @@ double float_value(std::uint64_t random, at::ScalarType dtype) {
 
 double combine(double a, double b, ReduceOp op) {
   switch (op) {
-    case ReduceOp::product:
-      return a * b;
-    case ReduceOp::min:
-      return std::min(a, b);
-    case ReduceOp::max:
-      return std::max(a, b);
-    default:
-      return a + b;
+    case ReduceOp::product: return a * b;
+    case ReduceOp::min: return std::min(a, b);
+    case ReduceOp::max: return std::max(a, b);
+    default: return a + b;
   }
 }
 
 std::int64_t combine(std::int64_t a, std::int64_t b, ReduceOp op) {
   switch (op) {
-    case ReduceOp::product:
-      return a * b;
-    case ReduceOp::min:
-      return std::min(a, b);
-    case ReduceOp::max:
-      return std::max(a, b);
-    case ReduceOp::band:
-      return a & b;
-    case ReduceOp::bor:
-      return a | b;
-    case ReduceOp::bxor:
-      return a ^ b;
-    default:
-      return a + b;
+    case ReduceOp::product: return a * b;
+    case ReduceOp::min: return std::min(a, b);
+    case ReduceOp::max: return std::max(a, b);
+    case ReduceOp::band: return a & b;
+    case ReduceOp::bor: return a | b;
+    case ReduceOp::bxor: return a ^ b;
+    default: return a + b;
   }
 }
 
@@ -75,9 +64,7 @@ const std::vector<at::ScalarType>& all_dtypes() {
   return dtypes;
 }
 
-bool is_integral(at::ScalarType dtype) {
-  return c10::isIntegralType(dtype, true);
-}
+bool is_integral(at::ScalarType dtype) { return c10::isIntegralType(dtype, true); }
 
 std::vector<ReduceOp> reductions_of(at::ScalarType dtype) {
   std::vector<ReduceOp> ops{ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max};

@@ -1,8 +1,6 @@
 // Models whose gradients are known to the last bit; ddp_golden.py has the same ones.
 #pragma once
-#include <torch/nn/module.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/utils.h>
+#include <torch/torch.h>
 
 #include <map>
 #include <string>

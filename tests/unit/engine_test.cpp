@@ -38,9 +38,7 @@ const char* const kSpec =
     "dataset: {type: fashion_mnist, root: /usr/share/datasets/fashion-mnist}\n"
     "loader: {batch_size: 100}\noptimizer: {type: sgd, lr: 0.01}\nepochs: 3\n";
 
-Deadline soon() {
-  return Deadline::after(std::chrono::seconds(30));
-}
+Deadline soon() { return Deadline::after(std::chrono::seconds(30)); }
 
 Fd listening_socket() {
   Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -3,6 +3,4 @@
 
 #include "core/job/table.h"
 
-int main() {
-  std::cout << dtorch::job_keys_markdown();
-}
+int main() { std::cout << dtorch::job_keys_markdown(); }

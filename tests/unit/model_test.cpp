@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/module.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
@@ -23,9 +24,7 @@ std::vector<float> values(const at::Tensor& tensor) {
   return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
 }
 
-at::Tensor input() {
-  return torch::tensor({{0.0F, 0.25F, 0.5F, 1.0F}, {-1.0F, 0.75F, -0.5F, 0.125F}});
-}
+at::Tensor input() { return torch::tensor({{0.0F, 0.25F, 0.5F, 1.0F}, {-1.0F, 0.75F, -0.5F, 0.125F}}); }
 
 TEST(ModelTest, SeedGivesPythonsInitialWeightsBitForBit) {
   at::manual_seed(7);
@@ -89,9 +88,7 @@ Error error_of(Action action) {
   return Error(ErrorKind::training, "");
 }
 
-DatasetInfo digits() {
-  return {"mnist", "data/mnist", 60000, 10000, {28, 28}, 10};
-}
+DatasetInfo digits() { return {"mnist", "data/mnist", 60000, 10000, {28, 28}, 10}; }
 
 TEST(ModelTest, MisfitsNameTheLayerAndTheDataset) {
   const auto wide = error_of([] {

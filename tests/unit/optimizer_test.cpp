@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 

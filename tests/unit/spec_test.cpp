@@ -421,21 +421,13 @@ std::string damaged(std::string text, std::mt19937& random) {
     const std::size_t at = below(text.size() + 1);
     const std::size_t length = std::min(below(12), text.size() - at);
     switch (random() % 5) {
-      case 0:
-        text.erase(at, length);
-        break;
-      case 1:
-        text.insert(at, text.substr(below(text.size()), below(30)));
-        break;
-      case 2:
-        text.insert(at, kPieces[below(kPieces.size())]);
-        break;
+      case 0: text.erase(at, length); break;
+      case 1: text.insert(at, text.substr(below(text.size()), below(30))); break;
+      case 2: text.insert(at, kPieces[below(kPieces.size())]); break;
       case 3:
         if (at < text.size()) text[at] = static_cast<char>(random() & 0xFF);
         break;
-      default:
-        text.replace(at, length, kPieces[below(kPieces.size())]);
-        break;
+      default: text.replace(at, length, kPieces[below(kPieces.size())]); break;
     }
   }
   return text;

@@ -25,9 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-StorePtr memory_store() {
-  return c10::make_intrusive<c10d::HashStore>();
-}
+StorePtr memory_store() { return c10::make_intrusive<c10d::HashStore>(); }
 
 ProcessGroupPtr gloo_group(const StorePtr& store, int rank, int world_size) {
   return std::make_shared<ProcessGroup>(find_backend("gloo"), store, rank, world_size, ProcessGroupOptions{});
