@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backends/gloo/address.h"
+#include "core/comm/signal_block.h"
 
 namespace dtorch::gloo_backend {
 namespace {
@@ -34,8 +35,13 @@ std::vector<char> address_for(const std::string& blob, int index, int their_rank
 void MeshContext::connect(const StorePtr& store, const std::string& address, Deadline deadline) {
   gloo::transport::tcp::attr attributes;
   attributes.hostname = address;
-  device_ = gloo::transport::tcp::CreateDevice(attributes);
-  transport_ = std::make_shared<WatchedTransport>(device_->createContext(rank, size));
+  {
+    // Gloo's thread writes to sockets whose other end may be gone; that must be an error, not the end of this process.
+    const SignalBlock no_sigpipe(SIGPIPE);
+    device_ = gloo::transport::tcp::CreateDevice(attributes);
+  }
+  transport_ = std::make_shared<WatchedTransport>(device_->createContext(rank, size),
+                                                  [this](int peer) { return is_broken(peer); });
   transportContext_ = transport_;
   // Gloo waits five times this long for a connection.
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.remaining());
@@ -98,8 +104,6 @@ std::vector<int> MeshContext::lost_ranks() {
   return lost;
 }
 
-void MeshContext::wake_orphans() {
-  transport_->buffers().wake([this](int peer) { return is_broken(peer); });
-}
+void MeshContext::wake_orphans() { transport_->buffers().wake_orphans(); }
 
 }  // namespace dtorch::gloo_backend

@@ -5,6 +5,8 @@
 #include <deque>
 #include <thread>
 
+#include "core/comm/signal_block.h"
+
 namespace dtorch {
 namespace {
 
@@ -91,6 +93,8 @@ struct WorkQueue::State {
   std::thread thread;
 
   void run() {
+    // Operations write to sockets whose other end may be gone: an error for the caller, not the end of the process.
+    const SignalBlock no_sigpipe(SIGPIPE);
     std::unique_lock lock(mutex);
     while (true) {
       changed.wait(lock, [this] { return closing || !queue.empty(); });
