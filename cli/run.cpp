@@ -1,11 +1,15 @@
 // `dtorch run`: trains what a job spec describes.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/engine_library.h"
+#include "cli/failure_text.h"
 #include "cli/run_options.h"
+#include "cli/terminal.h"
 #include "core/job/load.h"
 
 namespace dtorch::cli {
@@ -25,7 +29,7 @@ int run_as_rank(const RunOptions& options) {
       load_engine().run_rank({options.spec_yaml, -1, options.losses_file, options.dry_run}));
 }
 
-int run_run(RunArguments& arguments) {
+int train(RunArguments& arguments) {
   const JobSpec spec = load_job(arguments.spec, arguments.overrides);
   RunOptions& options = arguments.options;
   take_spec(options, spec);
@@ -40,6 +44,17 @@ int run_run(RunArguments& arguments) {
   }
   RunView view(view_options(spec, arguments.output, options.dry_run));
   return view.finish(run_job(options, view));
+}
+
+int run_run(RunArguments& arguments) {
+  try {
+    return train(arguments);
+  } catch (const Error& error) {
+    if (arguments.output.json) {
+      write_all(STDOUT_FILENO, error_event(to_failure(error), {}).dump() + "\n");
+    }
+    throw;
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <sstream>
 #include <thread>
 
 #include "core/launch/output.h"
@@ -34,13 +36,43 @@ bool carries(const fs::path& process, const std::string& wanted) {
   return next == '\0' || next == '/';  // '/': a job that a rank of this job started
 }
 
-/** A killed process that its parent has not reaped yet has no environment, so it does not count. */
+/** Calls `visit(pid, folder)` for every process that /proc shows. */
+template <class Visit>
+void for_each_process(const Visit& visit) {
+  std::error_code error;
+  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename();
+    pid_t pid = 0;
+    const auto [rest, problem] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (problem == std::errc() && rest == name.data() + name.size()) visit(pid, it->path());
+  }
+}
+
+/** Whether the process runs in one of the groups; one that is dead but not reaped yet does not. */
+bool runs_in(const fs::path& process, const std::set<pid_t>& groups) {
+  std::ifstream file(process / "stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(')');  // a name may hold anything, brackets and spaces too
+  if (name_end == std::string::npos) return false;
+  std::istringstream fields(line.substr(name_end + 1));
+  char state = 'Z';
+  pid_t parent = 0;
+  pid_t group = 0;
+  fields >> state >> parent >> group;
+  return state != 'Z' && state != 'X' && groups.count(group) != 0;
+}
+
+/** A killed process that its parent has not reaped yet is not left: an init may take seconds over it. */
 bool any_left(const std::set<pid_t>& groups, const std::vector<pid_t>& tagged) {
   if (!tagged.empty()) return true;
-  for (const pid_t group : groups) {
-    if (::kill(-group, 0) == 0) return true;
+  const bool groups_exist =
+      std::any_of(groups.begin(), groups.end(), [](pid_t group) { return ::kill(-group, 0) == 0; });
+  bool left = false;
+  if (groups_exist) {
+    for_each_process([&](pid_t, const fs::path& process) { left = left || runs_in(process, groups); });
   }
-  return false;
+  return left;
 }
 
 /** The launcher's orders, until it dies (or the helper ends: then false). */
@@ -86,16 +118,11 @@ std::vector<pid_t> tagged_processes(const std::string& tag) {
   const pid_t self = ::getpid();
   const uid_t user = ::geteuid();
   std::vector<pid_t> found;
-  std::error_code error;
-  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename();
-    pid_t pid = 0;
-    const auto [rest, problem] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (problem != std::errc() || rest != name.data() + name.size() || pid == self) continue;
+  for_each_process([&](pid_t pid, const fs::path& process) {
     struct stat info {};
-    if (::stat(it->path().c_str(), &info) != 0 || (user != 0 && info.st_uid != user)) continue;
-    if (carries(it->path(), wanted)) found.push_back(pid);
-  }
+    if (pid == self || ::stat(process.c_str(), &info) != 0 || (user != 0 && info.st_uid != user)) return;
+    if (carries(process, wanted)) found.push_back(pid);
+  });
   return found;
 }
 

@@ -23,7 +23,7 @@ def main():
     heavy = [name for name in dynamic(program, "NEEDED") if re.match(r"lib(torch|c10|gloo|dtorch)", name)]
     if heavy:
         problems.append(f"{program} links {' '.join(heavy)}: --help would have to load them")
-    needed = [re.match(r"lib\w+", name).group(0) for name in dynamic(library, "NEEDED")]
+    needed = [name.split(".")[0] for name in dynamic(library, "NEEDED")]
     if "libgloo" not in needed or "libtorch_cpu" not in needed:
         problems.append(f"{library} wants libgloo and libtorch_cpu, has {' '.join(needed)}")
     elif needed.index("libgloo") > needed.index("libtorch_cpu"):

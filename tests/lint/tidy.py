@@ -31,8 +31,12 @@ def commands(build):
     database = json.loads((build / "compile_commands.json").read_text())
     found = {}
     for entry in database:
-        path = pathlib.Path(entry["file"])
-        if path.is_relative_to(sources.ROOT):
+        file = pathlib.Path(entry["file"])
+        # CMake's unity files hold nothing but the includes of the sources that they stand for.
+        parts = re.findall(r'^#include "(.*)"', file.read_text(), re.MULTILINE) if "Unity" in file.parts else [file]
+        for path in map(pathlib.Path, parts):
+            if not path.is_relative_to(sources.ROOT):
+                continue
             path = path.relative_to(sources.ROOT)
             if path.parts[0] in ("core", "backends", "cli"):
                 found[path] = NOT_FOR_CLANG.sub("", re.sub(r"^.*?(?=\S*(c\+\+|g\+\+)\S* )", "", entry["command"]))
