@@ -103,4 +103,10 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace dtorch::cli
 
-int main(int argc, char** argv) { return dtorch::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return dtorch::cli::run(argc, argv);
+  } catch (...) {  // not even a report could be made: memory is gone
+    return dtorch::exit_code(dtorch::ErrorKind::training);
+  }
+}

@@ -105,7 +105,7 @@ std::string route_to(const std::string& host) {
 }
 
 std::string outward_address(const std::string& master) {
-  const std::string routed = route_to(master);
+  std::string routed = route_to(master);
   if (!routed.empty() && !is_loopback(routed)) return routed;
   for (const auto& one : interfaces()) {
     if (!is_loopback(one.address)) return one.address;
@@ -149,7 +149,7 @@ std::string choose_address(const StorePtr& store, int rank, int world_size, cons
   if (std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host == hosts.front(); })) {
     return "127.0.0.1";
   }
-  const std::string address = outward_address(master_of(store));
+  std::string address = outward_address(master_of(store));
   log_debug(fmt::format("gloo: rank {} uses the address {}", rank, address));
   return address;
 }

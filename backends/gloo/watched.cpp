@@ -77,7 +77,7 @@ class WatchedBuffer : public gloo::transport::UnboundBuffer {
     return *transfers.back().buffer;
   }
 
-  int end(Transfers& transfers, Transfers::iterator which) {
+  int end(Transfers& transfers, const Transfers::iterator& which) {
     const std::lock_guard lock(mutex_);
     const int peer = which->peer;
     transfers.erase(which);

@@ -189,8 +189,8 @@ WorkPtr ProcessGroup::all_to_all(std::vector<at::Tensor>& outputs, const std::ve
 }
 
 WorkPtr ProcessGroup::all_to_all_single(at::Tensor& output, const at::Tensor& input,
-                                        std::vector<std::int64_t> output_splits,
-                                        std::vector<std::int64_t> input_splits) {
+                                        const std::vector<std::int64_t>& output_splits,
+                                        const std::vector<std::int64_t>& input_splits) {
   const auto check = impl_->checking("all_to_all_single");
   check_tensor(check, input, "input");
   check_tensor(check, output, "output");

@@ -69,8 +69,8 @@ class ProcessGroup {
   WorkPtr all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
   /** Splits count rows of dimension 0; empty: even. */
   WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input,
-                            std::vector<std::int64_t> output_splits = {},
-                            std::vector<std::int64_t> input_splits = {});
+                            const std::vector<std::int64_t>& output_splits = {},
+                            const std::vector<std::int64_t>& input_splits = {});
   WorkPtr send(const at::Tensor& tensor, int destination, int tag = 0);
   WorkPtr recv(at::Tensor& tensor, int source, int tag = 0);
   /** Coalesced: one collective for many tensors of one dtype. */

@@ -107,7 +107,7 @@ JoinResult join_by_deadline(JoinRequest request) {
 
 class Joined : public Rendezvous {
  public:
-  Joined(StorePtr store, JoinResult result, int world_size, std::unique_ptr<StoreServer> server,
+  Joined(StorePtr store, const JoinResult& result, int world_size, std::unique_ptr<StoreServer> server,
          std::shared_ptr<RunFolder> folder)
       : server_(std::move(server)),
         folder_(std::move(folder)),

@@ -169,7 +169,7 @@ class Reader {
   }
 
   std::optional<std::string> choice(const Node& node) const {
-    const std::optional<std::string> value = text(node);
+    std::optional<std::string> value = text(node);
     if (!value) return std::nullopt;
     const auto allowed = choices(key_.range);
     if (std::find(allowed.begin(), allowed.end(), *value) != allowed.end()) return value;

@@ -108,7 +108,7 @@ class Validator {
     }
     std::string help;
     std::vector<std::string_view> candidates = keys_in(path);
-    if (path.empty()) candidates.push_back("extends");
+    if (path.empty()) candidates.emplace_back("extends");
     if (dotted) {
       const std::size_t dot = entry.key.find('.');
       help = fmt::format("in a file, nest it: {}: {{{}: ...}}", entry.key.substr(0, dot),

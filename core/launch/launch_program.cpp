@@ -34,7 +34,7 @@ class Programs {
       return session_.supervisor().finish();
     }
     for (int attempt = 0;; ++attempt) {
-      const JobOutcome outcome = run_attempt(attempt);
+      JobOutcome outcome = run_attempt(attempt);
       const bool asked = session_.supervisor().stop_signal() != 0;
       if (!outcome.failure || asked || attempt == options_.max_restarts) return outcome;
       observer_.log(
@@ -92,7 +92,7 @@ class Programs {
     Supervisor& supervisor = session_.supervisor();
     supervisor.pump(Deadline::after(std::chrono::milliseconds(0)));
     while (!supervisor.over()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
-    const JobOutcome outcome = supervisor.finish();
+    JobOutcome outcome = supervisor.finish();
     if (outcome.failure) link_.leave(/*well=*/false);
     return outcome;
   }

@@ -39,13 +39,13 @@ double mean_of(const std::map<int, StepRecord>& steps, const Value& value) {
 
 }  // namespace
 
-Board::Board(std::string job, int world_size, std::string backend, std::string dataset)
+Board::Board(const std::string& job, int world_size, const std::string& backend, const std::string& dataset)
     : job_(printable(job)),
       world_size_(world_size),
       backend_(printable(backend)),
       dataset_(printable(dataset)) {}
 
-void Board::describe(std::string backend, std::string dataset) {
+void Board::describe(const std::string& backend, const std::string& dataset) {
   backend_ = printable(backend);
   dataset_ = printable(dataset);
 }
@@ -61,7 +61,7 @@ void Board::update(const StepRecord& record) {
 
 void Board::update(const EpochRecord& record) { last_epoch_ = record; }
 void Board::update(const EvalRecord& record) { last_eval_ = record; }
-void Board::phase(int rank, std::string phase) { phases_[rank] = printable(phase); }
+void Board::phase(int rank, const std::string& phase) { phases_[rank] = printable(phase); }
 
 std::optional<int> Board::slow_rank() const {
   if (steps_.size() < 2) return std::nullopt;

@@ -18,16 +18,16 @@ struct BoardSize {
 /** Collects the records of one job and renders the last state. Not thread-safe. */
 class Board {
  public:
-  Board(std::string job, int world_size, std::string backend, std::string dataset);
+  Board(const std::string& job, int world_size, const std::string& backend, const std::string& dataset);
 
   /** What the plan or the result says is really used. */
-  void describe(std::string backend, std::string dataset);
+  void describe(const std::string& backend, const std::string& dataset);
   void update(const StepRecord& record);
   void update(const EpochRecord& record);
   void update(const EvalRecord& record);
   /** joining, training, evaluating, done: shown in the rank's row until its first step, and when it is not
    * "training". */
-  void phase(int rank, std::string phase);
+  void phase(int rank, const std::string& phase);
 
   /**
    * Lines that fit the window: at most size.rows, each at most size.columns wide, however small that is. A

@@ -106,7 +106,8 @@ TEST_F(AgentTest, PreflightFailureTellsKindAndRemedy) {
   const auto answer = ask({{"type", "preflight"}, {"spec", to_yaml(spec)}});
   EXPECT_EQ(answer.at("type"), "failure");
   EXPECT_EQ(answer.at("kind"), "spec");
-  EXPECT_THAT(answer.at("message").get<std::string>(), HasSubstr("the model takes 10 inputs, an image of fashion_mnist has 784"));
+  EXPECT_THAT(answer.at("message").get<std::string>(),
+              HasSubstr("the model takes 10 inputs, an image of fashion_mnist has 784"));
   EXPECT_THAT(answer.dump(), HasSubstr("must be 784"));
 }
 
