@@ -1,12 +1,12 @@
 #include "core/engine/rank_control.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 

@@ -18,7 +18,7 @@ class Mlp : public torch::nn::Module {
  public:
   Mlp(const std::vector<std::int64_t>& layers, bool relu) : relu_(relu) {
     for (std::size_t i = 1; i < layers.size(); ++i) {
-      linears_.push_back(
+      linears_.emplace_back(
           register_module(fmt::format("fc{}", i), torch::nn::Linear(layers[i - 1], layers[i])));
     }
   }
