@@ -28,6 +28,8 @@ using std::chrono::milliseconds;
 
 // How often keys that someone waits for are looked at.
 constexpr milliseconds kGetInterval{10};
+// What a task may still take once the launcher has hung up.
+constexpr milliseconds kEndGrace{1000};
 
 json failure_message(const std::exception_ptr& exception) {
   json message = describe_failure(exception, std::nullopt);
@@ -50,6 +52,7 @@ class Agent {
   };
 
   void wait_for_request(milliseconds at_most) const;
+  void forget_finished(milliseconds wait);
   void handle(const json& request);
   json answer(const json& request);
   void background(const json& id, std::function<json()> work);
@@ -71,14 +74,18 @@ void Agent::wait_for_request(milliseconds at_most) const {
   ::poll(&channel, 1, static_cast<int>(at_most.count()));
 }
 
+void Agent::forget_finished(milliseconds wait) {
+  tasks_.remove_if([&](const auto& task) { return task.wait_for(wait) == std::future_status::ready; });
+}
+
 void Agent::run() {
   while (!channel_.closed()) {
     wait_for_request(gets_.empty() ? milliseconds(1000) : kGetInterval);
     for (const auto& request : channel_.read_available()) handle(request);
     serve_pending_gets();
-    tasks_.remove_if(
-        [](const auto& task) { return task.wait_for(milliseconds(0)) == std::future_status::ready; });
+    forget_finished(milliseconds(0));
   }
+  forget_finished(kEndGrace);
   // Nobody waits any more for a download or a connection under way, which cannot be interrupted.
   if (!tasks_.empty()) std::_Exit(EX_OK);
 }

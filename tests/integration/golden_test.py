@@ -15,7 +15,7 @@ GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
 PYTORCH = os.environ.get("DTORCH_PYTORCH")
 
 
-class GoldenTest(TrainingTest):
+class Follower(TrainingTest):
     def follow(self, golden, *overrides):
         got, events = self.losses(*overrides)
         for rank in range(2):
@@ -25,6 +25,8 @@ class GoldenTest(TrainingTest):
             self.assertLess(worst_relative_error(got[rank], expected), 1e-4, f"rank {rank}")
         return events_of(events, "result")[0]
 
+
+class GoldenTest(Follower):
     def test_relu_on_fashion_mnist(self):
         self.follow(os.path.join(GOLDEN, "fashion_relu_w2"))
 
@@ -33,7 +35,7 @@ class GoldenTest(TrainingTest):
 
 
 @unittest.skipUnless(os.path.isdir(MNIST), "MNIST is only beside the project's own checkouts")
-class MnistGoldenTest(GoldenTest):
+class MnistGoldenTest(Follower):
     def on_mnist(self, name, activation, accuracy):
         result = self.follow(os.path.join(SHARED, "golden", name), f"model.activation={activation}", "seed=0",
                              "dataset.type=mnist", f"dataset.root={MNIST}")

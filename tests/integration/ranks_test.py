@@ -7,7 +7,7 @@ import socket
 import subprocess
 import unittest
 
-from train_support import TIMEOUT, TrainingTest
+from train_support import TIMEOUT, TrainingTest, steps_in
 
 
 def free_port():
@@ -40,7 +40,7 @@ class RanksTest(TrainingTest):
         self.assertRegex(out0, r"^test_accuracy 0\.\d+ loss .* world_size 2 backend gloo dataset fashion_mnist\n$")
         self.assertIn("epoch 1: test accuracy", err0)
         self.assertEqual(out1, "")
-        self.assertEqual([open(f"{losses}.{rank}").read().count("\n") for rank in range(2)], [469, 469])
+        self.assertEqual([steps_in(f"{losses}.{rank}") for rank in range(2)], [469, 469])
         self.assertFalse(os.path.exists(self.path("error.0.json")))
 
     def test_wrong_world_size_is_told_at_once(self):
@@ -76,7 +76,7 @@ class RanksTest(TrainingTest):
         for code, _, err in ends:
             self.assertIn(code, (130, 143), err)
             self.assertIn("stopped on request after step", err)
-        steps = [open(f"{losses}.{rank}").read().count("\n") for rank in range(2)]
+        steps = [steps_in(f"{losses}.{rank}") for rank in range(2)]
         self.assertGreaterEqual(steps[0], 469)
         self.assertEqual(steps[0], steps[1])
 

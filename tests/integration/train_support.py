@@ -87,5 +87,9 @@ def read_losses(path):
         return file.read().split("\n")[:-1]
 
 
+def steps_in(path):
+    return len(read_losses(path))
+
+
 def worst_relative_error(got, expected):
     return max(abs(float.fromhex(a) - float.fromhex(b)) / abs(float.fromhex(b)) for a, b in zip(got, expected))

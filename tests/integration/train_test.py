@@ -1,12 +1,9 @@
 """A training job from its start to its result: what it reports, how it stops, how it fails."""
-import os
-import re
 import signal
-import subprocess
 import time
 import unittest
 
-from train_support import TIMEOUT, TrainingTest, events_of
+from train_support import FASHION, TIMEOUT, TrainingTest, events_of, steps_in
 
 
 class ResultTest(TrainingTest):
@@ -59,7 +56,7 @@ class StopTest(TrainingTest):
                 job.send_signal(number)
                 _, err = job.communicate(timeout=TIMEOUT)
                 self.assertEqual(job.returncode, 128 + number, err)
-                steps = [open(f"{losses}.{rank}").read().count("\n") for rank in range(2)]
+                steps = [steps_in(f"{losses}.{rank}") for rank in range(2)]
                 self.assertGreater(steps[0], 0)
                 self.assertEqual(steps[0], steps[1])
 
@@ -81,6 +78,15 @@ class FailureTest(TrainingTest):
         err = self.failed("model.layers=[100, 10]", code=78)
         self.assertIn("the model takes 100 inputs, an image of fashion_mnist has 784", err)
         self.assertIn("28 x 28 pixels", err)
+
+    def test_images_of_ones_own_that_do_not_fit_are_refused_before_training(self):
+        files = {name: f"{start}-ubyte.gz" for name, start in (
+            ("train_images", "train-images-idx3"), ("train_labels", "train-labels-idx1"),
+            ("test_images", "t10k-images-idx3"), ("test_labels", "t10k-labels-idx1"))}
+        dataset = ", ".join(f"{name}: {file}" for name, file in files.items())
+        err = self.failed(f"dataset={{type: idx, root: {FASHION}, {dataset}}}", "model.layers=[100, 10]", code=78)
+        self.assertIn("layer fc1 takes 100 inputs", err)
+        self.assertIn("28×28 = 784", err)
 
     def test_dataset_that_is_not_there_is_named(self):
         err = self.failed("dataset.type=mnist", f"dataset.root={self.folder}/nowhere", code=65)
