@@ -18,7 +18,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/comm/port_owner.h"
+#include "core/base/port_owner.h"
 #include "core/comm/url.h"
 
 namespace dtorch {

@@ -5,9 +5,10 @@
 #include <torch/version.h>
 #include <unistd.h>
 
-#include <array>
 #include <nlohmann/json.hpp>
 #include <sstream>
+
+#include "core/base/host.h"
 
 namespace dtorch {
 namespace {
@@ -33,8 +34,7 @@ Member describe_self(int rank, int world_size, std::string digest) {
   Member self;
   self.rank = rank;
   self.world_size = world_size;
-  std::array<char, 256> host{};
-  self.host = ::gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "unknown";
+  self.host = host_name();
   self.pid = ::getpid();
   self.version = fmt::format("rendezvous {}, libtorch {}", kProtocol, TORCH_VERSION);
   self.digest = std::move(digest);

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/comm/dir_store.h"
 #include "core/comm/record_file.h"
@@ -67,11 +68,6 @@ std::uint64_t start_time(int pid) {
   std::uint64_t ticks = 0;
   fields >> ticks;
   return ticks;
-}
-
-std::string host_name() {
-  std::array<char, 256> host{};
-  return ::gethostname(host.data(), host.size() - 1) == 0 ? host.data() : "unknown";
 }
 
 bool is_ours(const std::string& name) {

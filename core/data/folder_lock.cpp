@@ -11,6 +11,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/base/host.h"
 #include "core/base/log.h"
 
 namespace dtorch {
@@ -20,12 +21,6 @@ using namespace std::chrono_literals;
 
 constexpr const char* kLockName = ".dtorch.lock";
 constexpr auto kPollInterval = 100ms;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 std::string holder(const Fd& file) {
   std::array<char, 300> text{};

@@ -18,6 +18,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/base/host.h"
 #include "core/launch/output.h"
 
 namespace dtorch {
@@ -106,11 +107,9 @@ bool wait_for_death(const WatchdogRequest& request, std::set<pid_t>& groups) {
 
 std::string make_job_tag() {
   std::random_device random;
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
   const char* outer = std::getenv(kJobTag);
   return fmt::format("{}{}{}.{}.{:08x}{:08x}", outer != nullptr ? outer : "", outer != nullptr ? "/" : "",
-                     host.data(), ::getpid(), random(), random());
+                     host_name(), ::getpid(), random(), random());
 }
 
 std::vector<pid_t> tagged_processes(const std::string& tag) {

@@ -76,7 +76,7 @@ class Programs {
   }
 
   JobOutcome run_attempt(int attempt) {
-    try {
+    return link_.run_to_the_end([&] {
       link_.begin_attempt(attempt, options_.node_rank, options_.nnodes);
       start_ranks(attempt);
       const Deadline serve = Deadline::after(kServeAfter);
@@ -85,16 +85,7 @@ class Programs {
         session_.pump(session_.serving() ? Deadline::after(std::chrono::seconds(1)) : serve);
       }
       if (!session_.supervisor().cause()) link_.leave(/*well=*/true);
-    } catch (const JobEnded&) {
-    } catch (const Error& error) {
-      session_.supervisor().fail(failure_of(error));
-    }
-    Supervisor& supervisor = session_.supervisor();
-    supervisor.pump(Deadline::after(std::chrono::milliseconds(0)));
-    while (!supervisor.over()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
-    JobOutcome outcome = supervisor.finish();
-    if (outcome.failure) link_.leave(/*well=*/false);
-    return outcome;
+    });
   }
 
   void start_ranks(int attempt) {

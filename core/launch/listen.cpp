@@ -9,21 +9,15 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <set>
-#include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/port_owner.h"
 
 namespace dtorch {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kBacklog = 1024;
-constexpr int kTcpListen = 0x0A;  // the state column of /proc/net/tcp
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
@@ -48,35 +42,6 @@ int bound_port(int fd) {
   ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
                                              : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-}
-
-/** Inodes of the sockets that listen on this port. */
-std::set<std::string> listening_inodes(int port) {
-  std::set<std::string> inodes;
-  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(table);
-    std::string line;
-    std::getline(file, line);  // headings
-    while (std::getline(file, line)) {
-      std::istringstream fields(line);
-      std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout, inode;
-      fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >> timeout >> inode;
-      const std::size_t colon = local.rfind(':');
-      if (colon == std::string::npos || std::strtol(state.c_str(), nullptr, 16) != kTcpListen) continue;
-      if (std::strtol(local.c_str() + colon + 1, nullptr, 16) == port)
-        inodes.insert("socket:[" + inode + "]");
-    }
-  }
-  return inodes;
-}
-
-bool holds_one_of(const fs::path& process, const std::set<std::string>& sockets) {
-  std::error_code error;
-  for (fs::directory_iterator it(process / "fd", error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (sockets.count(fs::read_symlink(it->path(), ignored).string()) != 0) return true;
-  }
-  return false;
 }
 
 [[noreturn]] void throw_bind_error(const Endpoint& endpoint, int error) {
@@ -139,21 +104,6 @@ Listener listen_on(const Endpoint& endpoint) {
     if (first_error == 0 || errno == EADDRINUSE) first_error = errno;
   }
   throw_bind_error(endpoint, first_error);
-}
-
-std::string port_owner(int port) {
-  const std::set<std::string> sockets = listening_inodes(port);
-  if (sockets.empty()) return {};
-  std::error_code error;
-  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
-    const std::string pid = it->path().filename();
-    if (pid.find_first_not_of("0123456789") != std::string::npos || !holds_one_of(it->path(), sockets))
-      continue;
-    std::string name;
-    std::getline(std::ifstream(it->path() / "comm"), name);
-    return fmt::format("{} (pid {})", name, pid);
-  }
-  return {};
 }
 
 bool is_loopback(const std::string& host) {

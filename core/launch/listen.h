@@ -29,9 +29,6 @@ struct Listener {
  */
 Listener listen_on(const Endpoint& endpoint);
 
-/** "python3 (pid 123)" for whoever listens on this TCP port here; empty if it cannot be seen. */
-std::string port_owner(int port);
-
 /** Whether the endpoint can only be reached from this machine. */
 bool is_loopback(const std::string& host);
 

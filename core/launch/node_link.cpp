@@ -134,6 +134,21 @@ void NodeLink::share(const Failure& failure, int attempt) {
   });
 }
 
+JobOutcome NodeLink::run_to_the_end(const std::function<void()>& attempt) {
+  try {
+    attempt();
+  } catch (const JobEnded&) {
+  } catch (const Error& error) {
+    session_.supervisor().fail(failure_of(error));
+  }
+  Supervisor& supervisor = session_.supervisor();
+  supervisor.pump(Deadline::after(milliseconds(0)));
+  while (!supervisor.over()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
+  JobOutcome outcome = supervisor.finish();
+  if (outcome.failure) leave(/*well=*/false);
+  return outcome;
+}
+
 void NodeLink::leave(bool well) {
   if (nnodes_ == 1 || attempt_ < 0) return;
   const Deadline spread = Deadline::after(kFailureSpread);

@@ -1,6 +1,7 @@
 // How the launchers of several nodes work together, through the job's store: who is which node, and what failed first.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -35,6 +36,11 @@ class NodeLink {
    * ranks may differ, after a failure a second. Pumps; throws JobEnded if another node fails meanwhile.
    */
   void leave(bool well);
+  /**
+   * Runs `attempt`, turns what it throws into the job's failure, ends the ranks and reports how it went, to the other nodes
+   * too. `attempt` calls leave(true) itself where all went well.
+   */
+  JobOutcome run_to_the_end(const std::function<void()>& attempt);
 
  private:
   void watch(int attempt);

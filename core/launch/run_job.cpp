@@ -50,24 +50,13 @@ class Job {
         link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {
-    JobOutcome outcome;
-    try {
+    return link_.run_to_the_end([this] {
       set_up();
-      if (!options_.dry_run) {
-        session_.supervisor().tell_all({{"type", "start"}});
-        while (!session_.supervisor().over()) session_.pump(Deadline::after(std::chrono::seconds(1)));
-        if (!session_.supervisor().cause()) link_.leave(/*well=*/true);
-      }
-    } catch (const JobEnded&) {
-    } catch (const Error& error) {
-      session_.supervisor().fail(failure_of(error));
-    }
-    Supervisor& supervisor = session_.supervisor();
-    supervisor.pump(Deadline::after(std::chrono::milliseconds(0)));
-    while (!supervisor.over()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
-    outcome = supervisor.finish();
-    if (outcome.failure) link_.leave(/*well=*/false);
-    return outcome;
+      if (options_.dry_run) return;
+      session_.supervisor().tell_all({{"type", "start"}});
+      while (!session_.supervisor().over()) session_.pump(Deadline::after(std::chrono::seconds(1)));
+      if (!session_.supervisor().cause()) link_.leave(/*well=*/true);
+    });
   }
 
  private:

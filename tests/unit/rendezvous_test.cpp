@@ -7,9 +7,9 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "core/base/port_owner.h"
 #include "core/comm/endpoint.h"
 #include "core/comm/member.h"
-#include "core/comm/port_owner.h"
 #include "core/comm/url.h"
 
 namespace dtorch {

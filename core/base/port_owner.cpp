@@ -1,4 +1,4 @@
-#include "core/comm/port_owner.h"
+#include "core/base/port_owner.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
