@@ -143,7 +143,8 @@ class Join {
       const auto other = read(fmt::format("text/{}", member.sequence)).value_or("");
       conflict.message += differing_lines(self_, request_.digest_text, member, other);
     }
-    raise(ErrorKind::disagree, conflict.message, conflict.help, {});
+    raise(ErrorKind::disagree, conflict.message, conflict.help, {},
+          std::max(self_.world_size, member.world_size));
   }
 
   bool all_here() {
@@ -186,7 +187,10 @@ class Join {
     if (!text) return;
     const auto alarm = nlohmann::json::parse(*text, nullptr, false);
     store_.add(key + "/heard", 1);
-    if (request_.serving) linger(key);
+    const bool counted =
+        alarm.is_object() && alarm.contains("expected") && alarm["expected"].is_number_integer();
+    const long expected = counted ? alarm["expected"].get<long>() : 0;
+    if (request_.serving) linger(key, *text, 0, expected);
     try {
       fail(error_kind_from(alarm.at("kind").get<std::string>()).value_or(ErrorKind::lost),
            alarm.at("message").get<std::string>(), alarm.at("help").get<std::string>(),
@@ -197,16 +201,20 @@ class Join {
     }
   }
 
-  /** Tells every waiting rank, then throws the same here. */
+  /** Tells every waiting rank, then throws the same here. `expected`: how many processes may yet come to hear it. */
   [[noreturn]] void raise(ErrorKind kind, const std::string& message, const std::string& help,
-                          const std::vector<int>& missing) {
-    const auto key = fmt::format("alarm/{}", store_.add("alarms", 1));
-    store_.set(
-        key,
-        nlohmann::json{{"kind", to_string(kind)}, {"message", message}, {"help", help}, {"missing", missing}}
-            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+                          const std::vector<int>& missing, int expected) {
+    const auto known = counter("members");
+    const auto text = nlohmann::json{
+        {"kind", to_string(kind)},
+        {"message", message},
+        {"help", help},
+        {"missing", missing},
+        {"expected",
+         expected}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const auto key = sound(text);
     store_.add(key + "/heard", 1);
-    if (request_.serving) linger(key);
+    if (request_.serving) linger(key, text, known, expected);
     fail(kind, message, help, missing);
   }
 
@@ -216,9 +224,29 @@ class Join {
     throw Error(kind, message, help);
   }
 
-  void linger(const std::string& alarm_key) {
+  /** Raises an alarm; those that have registered by now hear it. Returns its key. */
+  std::string sound(const std::string& text) {
+    const auto key = fmt::format("alarm/{}", store_.add("alarms", 1));
+    store_.set(key, text);
+    return key;
+  }
+
+  /**
+   * The store ends with this process: waits, a while, until all have heard the alarm. A rank that registers after the
+   * `known` ones missed it, so it is raised again for them.
+   */
+  void linger(const std::string& key, const std::string& text, long known, long expected) {
     const auto until = Deadline::after(kLinger);
-    while (!until.expired() && store_.add(alarm_key + "/heard", 0) < counter("members")) {
+    std::vector<std::string> alarms{key};
+    while (!until.expired()) {
+      const auto members = counter("members");
+      if (members > known) {
+        known = members;
+        alarms.push_back(sound(text));
+      }
+      long heard = 0;  // every process hears one of them
+      for (const auto& alarm : alarms) heard += store_.add(alarm + "/heard", 0);
+      if (heard >= std::max(expected, members)) return;
       std::this_thread::sleep_for(1ms);
     }
   }
@@ -255,7 +283,7 @@ class Join {
     const auto missing = missing_ranks(members, self_.world_size);
     raise(ErrorKind::timeout,
           fmt::format("rendezvous at {} timed out: {}", request_.where, who_is_missing(members, missing)),
-          "see what became of those ranks; a slow start wants a longer timeouts.rendezvous", missing);
+          "see what became of those ranks; a slow start wants a longer timeouts.rendezvous", missing, 0);
   }
 
   /** A store that ends with rank 0 must not end before the others have read the verdict. */

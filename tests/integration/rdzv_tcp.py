@@ -70,6 +70,16 @@ def test_wrong_world_size_is_told_to_everyone_at_once():
             assert rank.seconds < SOON, rank.seconds
 
 
+def test_a_rank_that_comes_after_a_disagreement_hears_of_it():
+    init = f"tcp://127.0.0.1:{free_port()}"
+    ranks = [Rank(init, r, size) for r, size in enumerate((3, 2))]
+    time.sleep(0.4)  # the two have met, or will before the third has started
+    ranks.append(Rank(init, 2, 3))
+    for rank, report in zip(ranks, results(ranks)):
+        assert report["kind"] == "disagree", report
+        assert rank.seconds < SOON, rank.seconds
+
+
 def test_digests_that_differ_show_the_lines():
     init = f"tcp://127.0.0.1:{free_port()}"
     ranks = [Rank(init, r, 2, digest=f"d{r}", digest_text=f"epochs: 5\noptimizer.lr: 0.{r + 1}") for r in (0, 1)]
