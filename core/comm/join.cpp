@@ -226,7 +226,7 @@ class Join {
 
   /** Raises an alarm; those that have registered by now hear it. Returns its key. */
   std::string sound(const std::string& text) {
-    const auto key = fmt::format("alarm/{}", store_.add("alarms", 1));
+    auto key = fmt::format("alarm/{}", store_.add("alarms", 1));
     store_.set(key, text);
     return key;
   }
