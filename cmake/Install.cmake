@@ -6,7 +6,7 @@ if(EXISTS ${PROJECT_SOURCE_DIR}/include)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION include)
 endif()
 # What the public headers include in turn.
-foreach(folder base comm data parallel)
+foreach(folder base bytes comm data parallel)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/core/${folder} DESTINATION include/dtorch/internal/core FILES_MATCHING PATTERN "*.h")
 endforeach()
 if(EXISTS ${PROJECT_SOURCE_DIR}/configs)

@@ -1,7 +1,7 @@
 # What a builder may set, and the compiler flags of our own code.
 option(DTORCH_TESTS "Build the tests" ON)
 option(DTORCH_FUZZ "Build the fuzzers of tests/fuzz (clang only)" OFF)
-option(DTORCH_LIGHT_ONLY "Only the parts that never see libtorch (base, job, launch, report) and their tests" OFF)
+option(DTORCH_LIGHT_ONLY "Only the parts that never see libtorch (base, bytes, job, launch, report) and their tests" OFF)
 option(DTORCH_WERROR "Warnings in our own code are errors" ON)
 option(DTORCH_UNITY "Compile a folder's sources together: a third of the time of a clean build" ON)
 set(DTORCH_SANITIZE "" CACHE STRING "Sanitizers for our own code: address,undefined or thread")

@@ -14,28 +14,15 @@
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
-#include "core/comm/reduce_op.h"
-#include "core/comm/signature.h"
+#include "core/bytes/peer_error.h"
+#include "core/bytes/reduce_op.h"
+#include "core/bytes/signature.h"
 
 namespace at {
 class Tensor;
 }
 
 namespace dtorch {
-
-/** What a Backend throws about its peers: kind lost, timeout or disagree, and the ranks concerned (may be
- * unknown). */
-class PeerError : public Error {
- public:
-  PeerError(ErrorKind kind, const std::string& message, std::vector<int> ranks = {}, std::string help = {})
-      : Error(kind, message, std::move(help)), ranks_(std::move(ranks)) {}
-  /** lost: those whose connection broke; disagree: the one that called something else; timeout: those that
-   * did not come. */
-  const std::vector<int>& ranks() const { return ranks_; }
-
- private:
-  std::vector<int> ranks_;
-};
 
 /**
  * A collective under way. Owns the tensors it works on. Thread-safe.

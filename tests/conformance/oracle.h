@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/reduce_op.h"
+#include "core/bytes/reduce_op.h"
 
 namespace dtorch::conformance {
 

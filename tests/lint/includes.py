@@ -9,18 +9,19 @@ import sources
 # Folder -> the folders of ours whose headers it may include, beside its own.
 LAYERS = {
     "core/base": "",
+    "core/bytes": "core/base",
     "core/job": "core/base",
     "core/launch": "core/base",
-    "core/comm": "core/base",
+    "core/comm": "core/base core/bytes",
     "core/data": "core/base",
     "core/report": "core/base",
-    "core/parallel": "core/base core/comm",
+    "core/parallel": "core/base core/bytes core/comm",
     "core/train": "core/base core/job core/comm core/data core/parallel",
     "core/engine": "core/base core/job core/launch core/comm core/data core/parallel core/train core/report backends/registry",
-    "backends/gloo": "core/base core/comm",
+    "backends/gloo": "core/base core/bytes core/comm",
     "backends/registry": "core/base core/comm",
     "cli": "core/base core/job core/launch core/report",
-    "include": "core/base core/comm core/data core/parallel",
+    "include": "core/base core/bytes core/comm core/data core/parallel",
 }
 # Single headers that are doors between layers.
 DOORS = {

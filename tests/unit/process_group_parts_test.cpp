@@ -10,8 +10,8 @@
 #include <limits>
 #include <thread>
 
-#include "core/comm/reduce_kernels.h"
-#include "core/comm/signature.h"
+#include "core/bytes/reduce_kernels.h"
+#include "core/bytes/signature.h"
 #include "core/comm/stack.h"
 #include "core/comm/work_queue.h"
 
@@ -124,45 +124,44 @@ TEST(WorkQueueTest, WaitersCheckUpOnOperationsThatTakeLong) {
 }
 
 template <typename T>
-T reduce_two(ElementType type, ReduceOp op, T a, T b) {
+T reduce_two(DataType type, ReduceOp op, T a, T b) {
   T out{};
-  const auto kernel = reduce_kernel(type, op);
-  EXPECT_NE(kernel, nullptr);
-  if (kernel != nullptr) kernel(&out, &a, &b, 1);
+  const std::array<const void*, 2> parts{&a, &b};
+  reduce_parts(&out, parts, 1, type, op);
   return out;
 }
 
 TEST(ReduceKernelsTest, MinAndMaxCarryNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const auto op : {ReduceOp::min, ReduceOp::max}) {
-    EXPECT_TRUE(std::isnan(reduce_two(ElementType::float32, op, nan, 1.0F)));
-    EXPECT_TRUE(std::isnan(reduce_two(ElementType::float32, op, 1.0F, nan)));
+    EXPECT_TRUE(std::isnan(reduce_two(DataType::float32, op, nan, 1.0F)));
+    EXPECT_TRUE(std::isnan(reduce_two(DataType::float32, op, 1.0F, nan)));
   }
-  EXPECT_EQ(reduce_two(ElementType::float64, ReduceOp::min, 2.0, -3.0), -3.0);
+  EXPECT_EQ(reduce_two(DataType::float64, ReduceOp::min, 2.0, -3.0), -3.0);
 }
 
 TEST(ReduceKernelsTest, IntegersWrap) {
-  EXPECT_EQ(reduce_two<std::int8_t>(ElementType::int8, ReduceOp::sum, 127, 1), -128);
-  EXPECT_EQ(reduce_two<std::uint8_t>(ElementType::uint8, ReduceOp::product, 16, 17), 16);
-  EXPECT_EQ(reduce_two<std::int32_t>(ElementType::int32, ReduceOp::product, 65536, 65536), 0);
-  EXPECT_EQ(reduce_two<std::int64_t>(ElementType::int64, ReduceOp::sum,
-                                     std::numeric_limits<std::int64_t>::max(), 1),
-            std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(reduce_two<std::int8_t>(DataType::int8, ReduceOp::sum, 127, 1), -128);
+  EXPECT_EQ(reduce_two<std::uint8_t>(DataType::uint8, ReduceOp::product, 16, 17), 16);
+  EXPECT_EQ(reduce_two<std::int32_t>(DataType::int32, ReduceOp::product, 65536, 65536), 0);
+  EXPECT_EQ(
+      reduce_two<std::int64_t>(DataType::int64, ReduceOp::sum, std::numeric_limits<std::int64_t>::max(), 1),
+      std::numeric_limits<std::int64_t>::min());
 }
 
 TEST(ReduceKernelsTest, BoolsStayZeroOrOne) {
   for (const std::uint8_t a : {0, 1}) {
     for (const std::uint8_t b : {0, 1}) {
-      EXPECT_EQ(reduce_two<std::uint8_t>(ElementType::boolean, ReduceOp::sum, a, b), a | b);
-      EXPECT_EQ(reduce_two<std::uint8_t>(ElementType::boolean, ReduceOp::product, a, b), a & b);
-      EXPECT_EQ(reduce_two<std::uint8_t>(ElementType::boolean, ReduceOp::bxor, a, b), a ^ b);
+      EXPECT_EQ(reduce_two<std::uint8_t>(DataType::boolean, ReduceOp::sum, a, b), a | b);
+      EXPECT_EQ(reduce_two<std::uint8_t>(DataType::boolean, ReduceOp::product, a, b), a & b);
+      EXPECT_EQ(reduce_two<std::uint8_t>(DataType::boolean, ReduceOp::bxor, a, b), a ^ b);
     }
   }
 }
 
 TEST(ReduceKernelsTest, WhatDoesNotExistIsNull) {
-  EXPECT_EQ(reduce_kernel(ElementType::float32, ReduceOp::band), nullptr);
-  EXPECT_EQ(reduce_kernel(ElementType::boolean, ReduceOp::avg), nullptr);
+  EXPECT_EQ(reduce_kernel(DataType::float32, ReduceOp::band), nullptr);
+  EXPECT_EQ(reduce_kernel(DataType::boolean, ReduceOp::avg), nullptr);
 }
 
 CallSignature all_reduce_of(std::int64_t count) {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "core/comm/reduce_op.h"
+#include "core/bytes/reduce_op.h"
 
 namespace dtorch {
 
@@ -37,7 +37,7 @@ struct CallSignature {
   std::int32_t root = -1;
   Operation operation = Operation::barrier;
   std::int8_t reduce = kNoReduce;  ///< a ReduceOp
-  std::int8_t dtype = -1;          ///< an at::ScalarType; -1: no tensor
+  std::int8_t dtype = -1;          ///< a DataType; -1: no tensor
   std::int8_t reserved = 0;
 };
 static_assert(std::is_trivially_copyable_v<CallSignature> && sizeof(CallSignature) == 48);

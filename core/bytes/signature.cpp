@@ -1,9 +1,10 @@
-#include "core/comm/signature.h"
+#include "core/bytes/signature.h"
 
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <array>
+
+#include "core/bytes/data_type.h"
 
 namespace dtorch {
 namespace {
@@ -17,21 +18,6 @@ constexpr std::array<std::string_view, 8> kReduceOps{"sum", "product", "min", "m
 template <std::size_t N>
 std::string_view name_at(const std::array<std::string_view, N>& names, std::size_t index) {
   return index < N ? names[index] : "unknown";
-}
-
-std::string_view dtype_name(std::int8_t dtype) {
-  switch (static_cast<c10::ScalarType>(dtype)) {
-    case c10::ScalarType::Half: return "float16";
-    case c10::ScalarType::BFloat16: return "bfloat16";
-    case c10::ScalarType::Float: return "float32";
-    case c10::ScalarType::Double: return "float64";
-    case c10::ScalarType::Char: return "int8";
-    case c10::ScalarType::Int: return "int32";
-    case c10::ScalarType::Long: return "int64";
-    case c10::ScalarType::Byte: return "uint8";
-    case c10::ScalarType::Bool: return "bool";
-    default: return "unknown";
-  }
 }
 
 std::string_view root_word(Operation operation) {
@@ -48,6 +34,20 @@ std::string_view root_word(Operation operation) {
 std::string_view to_string(Operation operation) {
   return name_at(kOperations, static_cast<std::size_t>(operation));
 }
+std::string_view to_string(DataType type) {
+  switch (type) {
+    case DataType::float16: return "float16";
+    case DataType::bfloat16: return "bfloat16";
+    case DataType::float32: return "float32";
+    case DataType::float64: return "float64";
+    case DataType::int8: return "int8";
+    case DataType::int32: return "int32";
+    case DataType::int64: return "int64";
+    case DataType::uint8: return "uint8";
+    case DataType::boolean: return "bool";
+  }
+  return "unknown";
+}
 std::string_view to_string(ReduceOp op) { return name_at(kReduceOps, static_cast<std::size_t>(op)); }
 
 std::string describe(const CallSignature& signature) {
@@ -55,7 +55,8 @@ std::string describe(const CallSignature& signature) {
   if (signature.root >= 0) text += fmt::format(" {} {}", root_word(signature.operation), signature.root);
   if (signature.reduce >= 0)
     text += fmt::format(" {}", name_at(kReduceOps, static_cast<std::size_t>(signature.reduce)));
-  if (signature.dtype >= 0) text += fmt::format(" {}[{}]", dtype_name(signature.dtype), signature.count);
+  if (signature.dtype >= 0)
+    text += fmt::format(" {}[{}]", to_string(static_cast<DataType>(signature.dtype)), signature.count);
   return text;
 }
 

@@ -1,0 +1,42 @@
+// float16 and bfloat16 as their bits, to and from float32. Rounds to nearest, ties to even, as PyTorch does.
+#pragma once
+#include <bit>
+#include <cstdint>
+
+namespace dtorch {
+
+inline float from_bfloat16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+inline std::uint16_t to_bfloat16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if (value != value) return 0x7fc0;
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+inline float from_float16(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(bits & 0x7fffU) << 13;
+  // The exponent is moved to float32's place and corrected by a multiplication, which makes subnormals right too.
+  const float scaled = std::bit_cast<float>(magnitude) * std::bit_cast<float>(std::uint32_t{239} << 23);
+  const std::uint32_t special = (bits & 0x7c00U) == 0x7c00U ? 0x7f800000U : 0;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
+}
+
+inline std::uint16_t to_float16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) return static_cast<std::uint16_t>(sign | 0x7e00U);
+  if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // rounds to infinity
+  if (magnitude < 0x38800000U) {
+    // Subnormal: adding 0.5 leaves the wanted bits, rounded, at the end of the mantissa.
+    const float aligned = std::bit_cast<float>(magnitude) + 0.5F;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3f000000U));
+  }
+  return static_cast<std::uint16_t>(sign |
+                                    ((magnitude - 0x38000000U + 0xfff + ((magnitude >> 13) & 1)) >> 13));
+}
+
+}  // namespace dtorch
