@@ -1,8 +1,9 @@
 # How each kind of target is made. A folder is one library, named after its last component; its sources are its *.cpp.
 
-# A library that never sees libtorch.
+# A library that never sees libtorch; backends/shm/engine is dtorch_shm_engine.
 function(dtorch_light_library folder)
-  get_filename_component(name ${folder} NAME)
+  string(REGEX REPLACE "^(core|backends)/" "" name ${folder})
+  string(REPLACE "/" "_" name ${name})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   add_library(dtorch_${name} STATIC ${sources})
   target_include_directories(dtorch_${name} PUBLIC ${PROJECT_SOURCE_DIR})
