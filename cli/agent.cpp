@@ -82,7 +82,7 @@ void add_agent(CLI::App& app, Chosen& chosen) {
   command->add_option("--orders-fd", arguments->orders_fd)->required();
   command->add_option("--launcher-pidfd", arguments->launcher_pidfd)->required();
   command->add_option("--job", arguments->tag)->required();
-  command->add_option("--scratch", arguments->scratch);
+  command->add_option("--scratch", arguments->scratch)->required();
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_agent(*arguments); }; });
 }
 

@@ -40,9 +40,9 @@ AgentProcess::AgentProcess(EventLoop& loop, const Settings& settings) : loop_(lo
                        "--launcher-pidfd",
                        std::to_string(launcher.get()),
                        "--job",
-                       settings.tag};
-  if (!settings.scratch.empty())
-    request.arguments.insert(request.arguments.end(), {"--scratch", settings.scratch});
+                       settings.tag,
+                       "--scratch",
+                       settings.scratch};
   request.environment = current_environment();
   request.inherit = settings.inherit;
   request.inherit.insert(request.inherit.end(), {theirs.get(), orders_reader.get(), launcher.get()});

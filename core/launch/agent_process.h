@@ -20,7 +20,7 @@ class AgentProcess {
   struct Settings {
     std::string executable;    ///< run as `EXE __agent ...`
     std::string tag;           ///< the job's, see cleanup.h
-    std::string scratch;       ///< folder that goes with the job; empty: none
+    std::string scratch;       ///< folder that goes with the job, if there is one
     std::vector<int> inherit;  ///< descriptors that requests will name
   };
   using Answer = std::function<void(const nlohmann::json&)>;

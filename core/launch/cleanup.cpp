@@ -146,7 +146,7 @@ void run_watchdog(const WatchdogRequest& request) {
   if (request.helper > 0) ::kill(request.helper, SIGKILL);
   kill_job(groups, request.tag, Deadline::after(kKillTime));
   std::error_code ignored;
-  if (!request.scratch.empty()) fs::remove_all(request.scratch, ignored);
+  fs::remove_all(request.scratch, ignored);
 }
 
 }  // namespace dtorch

@@ -27,7 +27,7 @@ struct WatchdogRequest {
   int launcher_pidfd = -1;  ///< readable when the launcher has died
   int orders_fd = -1;       ///< from the launcher: lines "+PGID", "-PGID"; end of file means that it died
   std::string tag;
-  std::string scratch;  ///< a folder to remove then; empty: none
+  std::string scratch;  ///< a folder to remove then, if it is there
   int helper_pidfd =
       -1;  ///< the process that the watchdog guards beside the ranks (libtorch's half of the agent)
   pid_t helper = -1;

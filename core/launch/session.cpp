@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,25 +16,34 @@ namespace dtorch {
 
 namespace {
 
-/** Named after the job alone, so that the watchdog can know it before it is made. */
+/** Named after the job alone, so that the watchdog can know it before it is made. A job inside a job has its folder
+ * inside the other's, whose watchdog ends and removes all of it. */
 std::string scratch_name(const std::string& tag) {
   const char* folder = std::getenv("TMPDIR");
-  return fmt::format("{}/dtorch.{}", folder != nullptr && *folder != '\0' ? folder : "/tmp",
-                     tag.substr(tag.rfind('/') + 1));
+  return fmt::format("{}/dtorch.{}", folder != nullptr && *folder != '\0' ? folder : "/tmp", tag);
+}
+
+void make_private_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  if (error)
+    throw Error(ErrorKind::cannot_create,
+                fmt::format("cannot make the folder {}: {}", folder, error.message()),
+                "set TMPDIR to a folder that can be written");
 }
 
 }  // namespace
 
 Session::Session(const Settings& settings, JobObserver& observer)
-    : settings_(settings), observer_(observer), tag_(make_job_tag()) {
-  if (settings.scratch) scratch_ = scratch_name(tag_);
+    : settings_(settings), observer_(observer), tag_(make_job_tag()), scratch_(scratch_name(tag_)) {
   begin_attempt();
 }
 
 Session::~Session() {
   supervisor_.reset();
   std::error_code ignored;
-  if (!scratch_.empty()) std::filesystem::remove_all(scratch_, ignored);
+  std::filesystem::remove_all(scratch_, ignored);
 }
 
 void Session::begin_attempt() {
@@ -51,11 +59,7 @@ void Session::start_agent() {
   agent_ = std::make_unique<AgentProcess>(loop_, agent);
   supervisor_->use_agent(*agent_);
   // Only now is there somebody who removes it should this process be killed.
-  if (!scratch_.empty() && ::mkdir(scratch_.c_str(), 0700) != 0) {
-    throw Error(ErrorKind::cannot_create,
-                errno_text(fmt::format("cannot make the folder {}", scratch_), errno),
-                "set TMPDIR to a folder that can be written");
-  }
+  if (settings_.scratch) make_private_folder(scratch_);
 }
 
 void Session::serve_store() {

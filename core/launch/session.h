@@ -55,7 +55,8 @@ class Session {
   Supervisor& supervisor() { return *supervisor_; }
   AgentProcess& agent() { return *agent_; }
   const std::string& tag() const { return tag_; }
-  /** The scratch folder in $TMPDIR or /tmp; exists from start_agent() on, and is removed in the end, whatever happens. */
+  /** The scratch folder in $TMPDIR or /tmp; exists from start_agent() on if the settings want it, and is removed in the end,
+   * whatever happens. */
   const std::string& scratch() const { return scratch_; }
   const Settings& settings() const { return settings_; }
 

@@ -94,6 +94,9 @@ class Running:
     def kill_all(self):
         if self.process.poll() is None:
             self.process.kill()
+            deadline = time.monotonic() + 2  # its watchdog tidies up
+            while self.others() and time.monotonic() < deadline:
+                time.sleep(0.01)
         for pid in self.others():
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -51,11 +51,13 @@ class KilledLauncher(DtorchTest):
 
     def test_takes_jobs_inside_the_job_along(self):
         inner = f"{FAKE_DTORCH} launch -n 2 -- sh -c 'setsid sleep 1001 & setsid sleep 1002'"
-        with Running([FAKE_DTORCH, "launch", "-n", "1", "--", "sh", "-c", inner]) as job:
+        command = [FAKE_DTORCH, "launch", "-n", "1", "--", "sh", "-c", inner]
+        with tempfile.TemporaryDirectory() as folder, Running(command, env={"TMPDIR": folder}) as job:
             wait_until(lambda: len(job.others("^sleep 100[12]$")) == 4, 20, "the inner job's grandchildren run")
             job.process.send_signal(signal.SIGKILL)
             job.process.wait()
             self.assert_nothing_left(job.mark, 2)
+            wait_until(lambda: os.listdir(folder) == [], 2, "both scratch folders are gone")
 
     def test_does_not_touch_other_jobs(self):
         with Running([FAKE_DTORCH, "launch", "-n", "1", "--", "sleep", "1009"]) as other:
