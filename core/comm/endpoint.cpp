@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +13,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -46,6 +49,13 @@ std::string numeric_host(const sockaddr* address, socklen_t length) {
   std::array<char, NI_MAXHOST> text{};
   if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "?";
   return text.data();
+}
+
+/** 0 for what is no IP address. */
+int port_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return 0;
 }
 
 bool loopback_address(const sockaddr* address) {
@@ -222,7 +232,7 @@ LocalEndpoint local_endpoint(int listen_fd) {
   if (address.ss_family == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address);
     const bool any = v4->sin_addr.s_addr == htonl(INADDR_ANY);
-    return {any ? "127.0.0.1" : numeric_host(generic, length), ntohs(v4->sin_port)};
+    return {any ? "127.0.0.1" : numeric_host(generic, length), port_of(address)};
   }
   if (address.ss_family == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address);
@@ -231,9 +241,24 @@ LocalEndpoint local_endpoint(int listen_fd) {
     socklen_t size = sizeof(v6only);
     ::getsockopt(listen_fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size);
     const std::string loopback = v6only != 0 ? "::1" : "127.0.0.1";
-    return {any ? loopback : numeric_host(generic, length), ntohs(v6->sin6_port)};
+    return {any ? loopback : numeric_host(generic, length), port_of(address)};
   }
   throw Error(ErrorKind::os_resource, "the store's socket is not a TCP socket");
+}
+
+void limit_silence(int port, std::chrono::milliseconds limit) {
+  const timeval wait{limit.count() / 1000, (limit.count() % 1000) * 1000};
+  const auto unacknowledged = static_cast<unsigned int>(limit.count());
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    sockaddr_storage peer{};
+    socklen_t length = sizeof(peer);
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (port_of(peer) != port) continue;
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged, sizeof(unacknowledged));
+  }
 }
 
 }  // namespace dtorch

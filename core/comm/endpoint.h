@@ -1,5 +1,6 @@
 // Sockets of the TCP store: reaching one, and binding one.
 #pragma once
+#include <chrono>
 #include <string>
 
 #include "core/base/deadline.h"
@@ -25,6 +26,12 @@ std::string reach(const std::string& host, int port, Deadline deadline);
  * be seen.
  */
 Fd listen_at(const std::string& host, int port);
+
+/**
+ * Bounds every later wait on this process's TCP connections to that port whose owner offers no deadline: a
+ * read or write that makes no progress for so long fails. A peer that vanished without a word is noticed so.
+ */
+void limit_silence(int port, std::chrono::milliseconds limit);
 
 /** Where a connection to this listening socket from the same machine goes. */
 struct LocalEndpoint {

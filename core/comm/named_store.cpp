@@ -92,6 +92,10 @@ class NamedStore : public c10d::Store {
     } catch (const c10::DistStoreError& error) {
       throw Error(ErrorKind::timeout, fmt::format("store {}: {}", name_, first_lines(error)));
     } catch (const c10::DistNetworkError& error) {
+      if (first_lines(error).find("Socket Timeout") != std::string::npos) {
+        throw Error(ErrorKind::timeout, fmt::format("the store {} does not answer", name_),
+                    "its machine or the way to it may be down, or the process that serves it stopped");
+      }
       throw Error(ErrorKind::lost, fmt::format("the store {} is gone: {}", name_, first_lines(error)),
                   "it ends with rank 0 or the launcher: look for what ended those");
     } catch (const c10::Error& error) {

@@ -15,6 +15,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kSilence{
+    10'000};  ///< in which a store's answer must begin, and each part of it follow
+
 milliseconds remaining_ms(Deadline deadline) {
   return std::max(std::chrono::ceil<milliseconds>(deadline.remaining()), milliseconds(1));
 }
@@ -28,6 +31,8 @@ StorePtr open_client(const std::string& name, const std::string& address, int po
   try {
     auto client = c10::make_intrusive<c10d::TCPStore>(address, options);
     client->setTimeout(c10d::Store::kDefaultTimeout);
+    // A server whose machine vanished says nothing, and libtorch would wait for its answer for ever.
+    limit_silence(port, kSilence);
     return make_named_store(std::move(client), name);
   } catch (const c10::Error& error) {
     throw Error(ErrorKind::timeout, fmt::format("no store answers at {}: {}", name, first_lines(error)));

@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kWatchInterval{50};
 constexpr milliseconds kAnswerInterval{2};
+constexpr milliseconds kParting{
+    200};  ///< for the watcher to end by itself: its store may not answer any more
 constexpr const char* kWishKey = "train/stop/wish";
 
 std::string answer_key(int rank) { return fmt::format("train/stop/begun/{}", rank); }
@@ -38,34 +40,33 @@ struct StopAgreement::Impl {
   std::mutex mutex;
   std::condition_variable wake;
   bool ended = false;                     // guarded by mutex
+  bool watching = true;                   // guarded by mutex
   bool frozen = false;                    // guarded by mutex
   std::int64_t begun = 0;                 // guarded by mutex; constant once frozen
   std::optional<std::int64_t> last_step;  // training thread only
-  std::thread watcher;
 
   void watch();
+  void watch_until_ended();
   bool wish_seen();
   std::int64_t agree();
 };
 
 StopAgreement::StopAgreement(StorePtr store, int rank, int world_size, const std::atomic<bool>* requested,
                              milliseconds timeout)
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(std::make_shared<Impl>()) {
   impl_->store = std::move(store);
   impl_->rank = rank;
   impl_->world_size = world_size;
   impl_->requested = requested;
   impl_->timeout = timeout;
-  impl_->watcher = std::thread([impl = impl_.get()] { impl->watch(); });
+  std::thread([impl = impl_] { impl->watch(); }).detach();
 }
 
 StopAgreement::~StopAgreement() {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->ended = true;
-  }
+  std::unique_lock lock(impl_->mutex);
+  impl_->ended = true;
   impl_->wake.notify_all();
-  impl_->watcher.join();
+  impl_->wake.wait_for(lock, kParting, [this] { return !impl_->watching; });
 }
 
 /** Whether someone wants to stop; tells the others when it is this rank. */
@@ -77,24 +78,31 @@ bool StopAgreement::Impl::wish_seen() {
   return store->check({kWishKey});
 }
 
+void StopAgreement::Impl::watch_until_ended() {
+  std::unique_lock lock(mutex);
+  while (!wake.wait_for(lock, kWatchInterval, [&] { return ended; })) {
+    lock.unlock();
+    const bool seen = wish_seen();
+    lock.lock();
+    if (!seen || ended) continue;
+    frozen = true;
+    const auto answer = std::to_string(begun);
+    lock.unlock();
+    store->set(answer_key(rank), answer);
+    return;
+  }
+}
+
 void StopAgreement::Impl::watch() {
   try {
-    std::unique_lock lock(mutex);
-    while (!wake.wait_for(lock, kWatchInterval, [&] { return ended; })) {
-      lock.unlock();
-      const bool seen = wish_seen();
-      lock.lock();
-      if (!seen) continue;
-      frozen = true;
-      const auto answer = std::to_string(begun);
-      lock.unlock();
-      store->set(answer_key(rank), answer);
-      return;
-    }
+    watch_until_ended();
   } catch (const std::exception& error) {
     // The store is gone: whoever serves it ends the job; a stop can no longer be agreed on.
     log_debug(fmt::format("rank {}: no longer watching for stop requests: {}", rank, error.what()));
   }
+  const std::lock_guard lock(mutex);
+  watching = false;
+  wake.notify_all();
 }
 
 std::int64_t StopAgreement::Impl::agree() {

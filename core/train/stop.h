@@ -24,6 +24,7 @@ class StopAgreement {
    * agreement itself. */
   StopAgreement(StorePtr store, int rank, int world_size, const std::atomic<bool>* requested,
                 std::chrono::milliseconds timeout);
+  /** Waits up to 200 ms for the watcher. */
   ~StopAgreement();
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
@@ -37,7 +38,7 @@ class StopAgreement {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  ///< shared with the watcher, which may be held by a store that is silent
 };
 
 }  // namespace dtorch

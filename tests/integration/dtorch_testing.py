@@ -76,14 +76,15 @@ class Result:
 class Running:
     """A command that runs, whose processes can be found by a mark in their environment. A context manager that kills them."""
 
-    def __init__(self, arguments, env=None, cwd=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None):
+    def __init__(self, arguments, env=None, cwd=None, stdin=subprocess.DEVNULL, stdout=None, stderr=None,
+                 preexec=None):
         self.mark = uuid.uuid4().hex
         environment = dict(os.environ, **{MARK: self.mark}, **(env or {}))
         self.out = tempfile.TemporaryFile() if stdout is None else None
         self.err = tempfile.TemporaryFile() if stderr is None else None
         self.start = time.monotonic()
         self.process = subprocess.Popen([str(a) for a in arguments], env=environment, cwd=cwd, stdin=stdin,
-                                        stdout=self.out or stdout, stderr=self.err or stderr)
+                                        stdout=self.out or stdout, stderr=self.err or stderr, preexec_fn=preexec)
 
     def __enter__(self):
         return self
