@@ -69,6 +69,37 @@ class KilledLauncher(DtorchTest):
             self.assertTrue(other.others("^sleep 1009$"))
 
 
+def memory_group(limit):
+    """A memory cgroup of that many bytes, where this machine lets us make one."""
+    for top, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        folder = pathlib.Path(top, f"dtorch-test-{os.getpid()}")
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        if (folder / name).exists():
+            (folder / name).write_text(str(limit))
+            return folder
+        folder.rmdir()
+    return None
+
+
+class OutOfMemory(DtorchTest):
+    def test_is_said_of_the_rank_that_the_kernel_killed(self):
+        group = memory_group(300 << 20)
+        if group is None:
+            self.skipTest("no memory cgroup can be made here")
+        code = "import os, time; keep = b'x' * (1 << 30) if os.environ['RANK'] == '1' else time.sleep(60)"
+        with Running([FAKE_DTORCH, "launch", "-n", "2", "--", "python3", "-c", code],
+                     preexec=lambda: (group / "cgroup.procs").write_text("0")) as job:
+            result = job.wait(30)
+        self.assert_exit(result, 128 + signal.SIGKILL)
+        self.assertRegex(result.err, r"rank 1 .*was killed by SIGKILL, (probably )?by the kernel's out-of-memory killer")
+        self.assert_nothing_left(result.mark, 1)
+        wait_until(lambda: not (group / "cgroup.procs").read_text(), 5, "the group is empty")
+        group.rmdir()
+
+
 class KilledHelper(DtorchTest):
     def test_ends_the_job(self):
         for number in (signal.SIGKILL, signal.SIGSEGV):
