@@ -47,6 +47,9 @@ const engine::Engine& load_engine() {
   return *engine;
 }
 
-int engine_exit_code(int status) { return status == 0 ? 0 : exit_code(static_cast<ErrorKind>(status - 1)); }
+int engine_exit_code(int status) {
+  const bool by_signal = status > 128;
+  return status == 0 || by_signal ? status : exit_code(static_cast<ErrorKind>(status - 1));
+}
 
 }  // namespace dtorch::cli

@@ -33,12 +33,12 @@ struct AgentRequest {
  */
 struct Engine {
   int abi;                                      ///< kAbi of the library
-  int (*run_rank)(const RankRequest& request);  ///< 0, or the ErrorKind as int + 1
+  int (*run_rank)(const RankRequest& request);  ///< 0, the ErrorKind as int + 1, or 128 + a signal that stopped it
   int (*run_agent)(const AgentRequest& request);
   std::vector<std::string> (*versions)();  ///< "libtorch 2.11.0", "gloo ...", one line each
 };
 
-inline constexpr int kAbi = 1;
+inline constexpr int kAbi = 2;
 using EntryPoint = const Engine* (*)();  ///< type of `extern "C" dtorch_engine`
 
 }  // namespace dtorch::engine

@@ -114,6 +114,7 @@ int run_rank(const RankRequest& request) {
     auto failure = describe_failure(std::current_exception(), control.abort_reason());
     failure.rank = rank.rank();
     failure.step = control.step().load();
+    if (failure.kind == ErrorKind::interrupted) failure.signal = control.stop_signal();
     if (control.connected()) {
       nlohmann::json message = failure;
       message["type"] = "failure";
@@ -122,7 +123,8 @@ int run_rank(const RankRequest& request) {
       print_failure(failure);
     }
     write_elastic_error(failure);
-    return static_cast<int>(failure.kind) + 1;
+    const bool signalled = failure.kind == ErrorKind::interrupted && failure.signal != 0;
+    return signalled ? 128 + failure.signal : static_cast<int>(failure.kind) + 1;
   }
 }
 

@@ -17,8 +17,12 @@ namespace dtorch::engine {
 namespace {
 
 std::atomic<bool> stop_flag{false};
+std::atomic<int> stop_number{0};
 
-void on_stop_signal(int) { stop_flag = true; }
+void on_stop_signal(int number) {
+  stop_number = number;
+  stop_flag = true;
+}
 
 void stop_on_signals() {
   struct sigaction action {};
@@ -71,6 +75,8 @@ std::optional<std::string> RankControl::abort_reason() const {
 }
 
 const std::atomic<bool>& RankControl::stop_requested() const { return stop_flag; }
+
+int RankControl::stop_signal() const { return stop_number; }
 
 void RankControl::listen() {
   try {

@@ -39,6 +39,8 @@ class RankControl {
   std::optional<std::string> abort_reason() const;
 
   const std::atomic<bool>& stop_requested() const;
+  /** The signal that asked this process for a stop, or 0. */
+  int stop_signal() const;
   std::atomic<std::int64_t>& step() { return step_; }
 
  private:
