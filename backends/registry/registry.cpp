@@ -1,6 +1,7 @@
 #include "backends/registry/registry.h"
 
 #include <array>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backends/gloo/factory.h"
 #include "core/base/error.h"

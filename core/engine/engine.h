@@ -32,8 +32,9 @@ struct AgentRequest {
  * command line would.
  */
 struct Engine {
-  int abi;                                      ///< kAbi of the library
-  int (*run_rank)(const RankRequest& request);  ///< 0, the ErrorKind as int + 1, or 128 + a signal that stopped it
+  int abi;  ///< kAbi of the library
+  int (*run_rank)(
+      const RankRequest& request);  ///< 0, the ErrorKind as int + 1, or 128 + a signal that stopped it
   int (*run_agent)(const AgentRequest& request);
   std::vector<std::string> (*versions)();  ///< "libtorch 2.11.0", "gloo ...", one line each
 };

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/types.h>
+#include <torch/version.h>
 
 #include <nlohmann/json.hpp>
 

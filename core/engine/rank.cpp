@@ -5,6 +5,7 @@
 #include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backends/registry/registry.h"
 #include "core/comm/environment.h"
