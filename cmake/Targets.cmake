@@ -1,6 +1,6 @@
 # How each kind of target is made. A folder is one library, named after its last component; its sources are its *.cpp.
 
-# A library that never sees libtorch; backends/shm/engine is dtorch_shm_engine.
+# A library that never sees libtorch, named after its folder; below backends after both, dtorch_NAME_engine.
 function(dtorch_light_library folder)
   string(REGEX REPLACE "^(core|backends)/" "" name ${folder})
   string(REPLACE "/" "_" name ${name})

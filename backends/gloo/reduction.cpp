@@ -13,8 +13,9 @@ ReduceKernel kernel_for(const at::Tensor& tensor, ReduceOp op) {
 }
 
 void reduce_rows(const at::Tensor& parts, ReduceOp op, const at::Tensor& result) {
-  std::vector<const void*> rows;
-  for (std::int64_t row = 0; row < parts.size(0); ++row) rows.push_back(parts[row].const_data_ptr());
+  std::vector<const void*> rows(static_cast<std::size_t>(parts.size(0)));
+  const auto* row = static_cast<const char*>(parts.const_data_ptr());
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = row + i * result.nbytes();
   reduce_parts(result.mutable_data_ptr(), rows, static_cast<std::size_t>(result.numel()),
                static_cast<DataType>(result.scalar_type()), op);
 }

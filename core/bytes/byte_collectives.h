@@ -1,5 +1,5 @@
 // Collectives on plain memory: what a transport of our own (shm, tcp) offers. It sees no tensor, so that
-// ThreadSanitizer and fuzzers can run it; core/comm/byte_backend.h makes a Backend of it.
+// ThreadSanitizer and fuzzers can run it.
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -167,7 +167,7 @@ void reduce_wide(void* result, std::span<const void* const> parts, std::size_t c
                  ReduceKernel kernel, bool average) {
   const std::size_t size = size_of(type);
   // The result may be one of the parts, which must then be read before it is written.
-  std::array<char, kTile * 8> scratch;
+  alignas(std::int64_t) std::array<char, kTile * sizeof(std::int64_t)> scratch;
   const bool in_place = std::find(parts.begin() + 1, parts.end(), result) != parts.end() && parts.size() > 2;
   for (std::size_t begin = 0; begin < count; begin += kTile) {
     const std::size_t length = std::min(kTile, count - begin);

@@ -137,7 +137,7 @@ class Programs {
 
 JobOutcome launch_program(const LaunchOptions& options, JobObserver& observer) {
   try {
-    make_log_folder(options.log_dir);
+    make_folder(options.log_dir);
     return Programs(options, observer).run();
   } catch (const Error& error) {
     JobOutcome outcome;

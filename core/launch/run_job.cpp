@@ -153,7 +153,7 @@ class Job {
     const Fd spec = spec_file(options_.spec_yaml);
     const auto& nodes = options_.ranks_per_node;
     const auto here = nodes.begin() + options_.node_rank;
-    make_log_folder(options_.log_dir);
+    make_folder(options_.log_dir);
     RankPlace place;
     place.world_size = std::accumulate(nodes.begin(), nodes.end(), 0);
     place.local_world_size = *here;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,16 +22,6 @@ namespace {
 std::string scratch_name(const std::string& tag) {
   const char* folder = std::getenv("TMPDIR");
   return fmt::format("{}/dtorch.{}", folder != nullptr && *folder != '\0' ? folder : "/tmp", tag);
-}
-
-void make_private_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error) std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
-  if (error)
-    throw Error(ErrorKind::cannot_create,
-                fmt::format("cannot make the folder {}: {}", folder, error.message()),
-                "set TMPDIR to a folder that can be written");
 }
 
 }  // namespace
@@ -59,7 +50,12 @@ void Session::start_agent() {
   agent_ = std::make_unique<AgentProcess>(loop_, agent);
   supervisor_->use_agent(*agent_);
   // Only now is there somebody who removes it should this process be killed.
-  if (settings_.scratch) make_private_folder(scratch_);
+  if (!settings_.scratch) return;
+  const std::string help = "set TMPDIR to a folder that can be written";
+  make_folder(std::filesystem::path(scratch_).parent_path(), help);
+  if (::mkdir(scratch_.c_str(), 0700) != 0)
+    throw Error(ErrorKind::cannot_create,
+                errno_text(fmt::format("cannot make the folder {}", scratch_), errno), help);
 }
 
 void Session::serve_store() {
@@ -97,12 +93,12 @@ nlohmann::json Session::call(const nlohmann::json& request, std::chrono::millise
   return **answer;
 }
 
-void make_log_folder(const std::string& folder) {
+void make_folder(const std::string& folder, const std::string& help) {
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error)
     throw Error(ErrorKind::cannot_create,
-                fmt::format("cannot make the folder {}: {}", folder, error.message()));
+                fmt::format("cannot make the folder {}: {}", folder, error.message()), help);
 }
 
 Error error_of(const Failure& failure) { return Error(failure.kind, failure.message, failure.help); }

@@ -73,7 +73,7 @@ class Session {
 };
 
 /** Makes the folder and its parents; nothing for an empty name. Throws Error(cannot_create). */
-void make_log_folder(const std::string& folder);
+void make_folder(const std::string& folder, const std::string& help = {});
 /** The Error that a failure answer or message stands for. */
 Error error_of(const Failure& failure);
 /** The Failure that reports an Error of the launcher itself. */

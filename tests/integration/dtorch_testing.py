@@ -115,6 +115,17 @@ class Running:
         found.pop(self.pid, None)
         return {pid: command for pid, command in found.items() if re.search(pattern, command)}
 
+    def ranks(self):
+        """{rank: pid} of dtorch's own ranks that run now."""
+        found = {}
+        for pid in self.others(" __rank "):
+            try:
+                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            found.update({int(entry[5:]): pid for entry in variables if entry.startswith(b"RANK=")})
+        return found
+
     def text(self, stream):
         stream.seek(0)
         return stream.read().decode(errors="replace")
@@ -141,8 +152,19 @@ def run(arguments, seconds=30, **options):
         return running.wait(seconds)
 
 
+def overrides(settings):
+    """The arguments that set path=value."""
+    return [part for setting in settings for part in ("-s", setting)]
+
+
 class DtorchTest(unittest.TestCase):
     """Assertions about commands."""
+
+    def new_folder(self):
+        """A folder that goes with the test."""
+        folder = tempfile.TemporaryDirectory(prefix="dtorch-test-")
+        self.addCleanup(folder.cleanup)
+        return folder.name
 
     def assert_exit(self, result, code):
         self.assertEqual(result.code, code, repr(result))

@@ -7,11 +7,10 @@ import random
 import re
 import signal
 import socket
-import tempfile
 import time
 
 import dtorch_testing
-from dtorch_testing import DTORCH, SLACK, DtorchTest, Running, wait_until
+from dtorch_testing import DTORCH, SLACK, DtorchTest, Running, overrides, wait_until
 from train_support import SPEC
 
 
@@ -28,30 +27,16 @@ def listening_ports():
 
 class RealJobTest(DtorchTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="dtorch-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.scratch = os.path.join(folder.name, "tmp")
+        self.folder = self.new_folder()
+        self.scratch = os.path.join(self.folder, "tmp")
         os.mkdir(self.scratch)
-        self.spec = os.path.join(folder.name, "job.yaml")
+        self.spec = os.path.join(self.folder, "job.yaml")
         pathlib.Path(self.spec).write_text(SPEC.replace("epochs: 1", "epochs: 100000"))
 
     def start(self, world, *settings):
-        overrides = [part for setting in (f"world_size={world}", *settings) for part in ("-s", setting)]
+        settings = overrides([f"world_size={world}", *settings])
         env = {"OMP_NUM_THREADS": "1", "TMPDIR": self.scratch}
-        return Running([DTORCH, "run", self.spec, "--json", *overrides], env=env, cwd=self.folder)
-
-    @staticmethod
-    def ranks(job):
-        """{rank: pid} of the ranks that run now."""
-        found = {}
-        for pid in job.others(" __rank "):
-            try:
-                text = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            found.update({int(entry[5:]): pid for entry in text if entry.startswith(b"RANK=")})
-        return found
+        return Running([DTORCH, "run", self.spec, "--json", *settings], env=env, cwd=self.folder)
 
     def error_of(self, result):
         errors = result.events("error")
@@ -76,10 +61,10 @@ class KilledRank(RealJobTest):
             before = os.listdir("/dev/shm"), listening_ports()
             world = moments.choice((2, 2, 3))
             with self.start(world) as job:
-                wait_until(lambda: len(self.ranks(job)) == world, 20, "all ranks run")
+                wait_until(lambda: len(job.ranks()) == world, 20, "all ranks run")
                 time.sleep(moments.uniform(0, 1.5))  # from before they load libtorch to the midst of an epoch
                 rank = moments.randrange(world)
-                os.kill(self.ranks(job)[rank], signal.SIGKILL)
+                os.kill(job.ranks()[rank], signal.SIGKILL)
                 killed = time.monotonic()
                 result = job.wait(20)
                 took = time.monotonic() - killed
@@ -99,7 +84,7 @@ class StoppedRank(RealJobTest):
             before = os.listdir("/dev/shm"), listening_ports()
             with self.start(2, "timeouts.collective=2s", "timeouts.shutdown=1s") as job:
                 wait_until(lambda: '"event":"step"' in job.text(job.out), 20, "training has begun")
-                os.kill(self.ranks(job)[rank], signal.SIGSTOP)
+                os.kill(job.ranks()[rank], signal.SIGSTOP)
                 stopped = time.monotonic()
                 result = job.wait(30)
                 took = time.monotonic() - stopped

@@ -47,11 +47,8 @@ class JobTest(DtorchTest):
 
     def ranks(self, job, count=2):
         """The ranks' pids in order, once they train."""
-        wait_until(lambda: len(job.others(" __rank ")) == count, 10, f"{count} ranks run")
-        def of(pid):
-            text = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            return int(next(entry for entry in text if entry.startswith(b"RANK="))[5:])
-        return sorted(job.others(" __rank "), key=of)
+        wait_until(lambda: len(job.ranks()) == count, 10, f"{count} ranks run")
+        return [pid for _, pid in sorted(job.ranks().items())]
 
     def error(self, result):
         events = result.events("error")

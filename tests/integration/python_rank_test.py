@@ -1,8 +1,8 @@
 """Python programs with plain torch.distributed under dtorch launch. DTORCH_PYTORCH names a Python that has PyTorch; without one
 the test is skipped (CI has none)."""
 import os
+import pathlib
 import re
-import tempfile
 import unittest
 
 import dtorch_testing
@@ -31,13 +31,12 @@ class PythonRanks(DtorchTest):
         self.assertEqual((sizes[0], sizes[-1]), ("4", "67108864"), repr(result))
 
     def test_share_the_store_with_a_dtorch_job(self):
-        with tempfile.TemporaryDirectory() as folder:
-            spec, client = os.path.join(folder, "job.yaml"), os.path.join(folder, "client.py")
-            for path, text in ((spec, SPEC), (client, CLIENT)):
-                with open(path, "w") as file:
-                    file.write(text)
-            script = f"test $RANK = 1 || {PYTORCH} {client} & {DTORCH} run {spec} -s init_method=env:// && wait"
-            result = run([DTORCH, "launch", "-n", 2, "--", "sh", "-c", script], seconds=120)
+        folder = pathlib.Path(self.new_folder())
+        spec, client = folder / "job.yaml", folder / "client.py"
+        spec.write_text(SPEC)
+        client.write_text(CLIENT)
+        script = f"test $RANK = 1 || {PYTORCH} {client} & {DTORCH} run {spec} -s init_method=env:// && wait"
+        result = run([DTORCH, "launch", "-n", 2, "--", "sh", "-c", script], seconds=120)
         self.assert_exit(result, 0)
         self.assertIn("python sees True here 5", result.out)
         self.assertIn("test_accuracy", result.out)

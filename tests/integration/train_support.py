@@ -5,6 +5,8 @@ import subprocess
 import tempfile
 import unittest
 
+from dtorch_testing import overrides
+
 DTORCH = os.environ["DTORCH"]
 SHARED = os.environ.get("DTORCH_SHARED", "")
 FASHION = "/usr/share/datasets/fashion-mnist"
@@ -46,9 +48,8 @@ class TrainingTest(unittest.TestCase):
     def environment(self, **extra):
         return dict(os.environ, OMP_NUM_THREADS="1", NO_COLOR="1", **extra)
 
-    def command(self, *overrides, options=()):
-        settings = [part for override in overrides for part in ("-s", override)]
-        return [DTORCH, "run", self.spec, *settings, *options]
+    def command(self, *settings, options=()):
+        return [DTORCH, "run", self.spec, *overrides(settings), *options]
 
     def start(self, *overrides, options=(), **environment):
         """A running job; stdout and stderr are pipes of text."""

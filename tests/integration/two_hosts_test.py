@@ -5,11 +5,10 @@ import os
 import pathlib
 import signal
 import subprocess
-import tempfile
 import time
 
 import dtorch_testing
-from dtorch_testing import DTORCH, SLACK, DtorchTest, Running, wait_until
+from dtorch_testing import DTORCH, SLACK, DtorchTest, Running, overrides, wait_until
 from train_support import SPEC
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x00020000, 0x04000000, 0x40000000
@@ -56,10 +55,8 @@ class Host:
 
 class TwoHosts(DtorchTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="dtorch-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.spec = os.path.join(folder.name, "job.yaml")
+        self.folder = self.new_folder()
+        self.spec = os.path.join(self.folder, "job.yaml")
         self.alpha = self.host("alpha", "10.77.0.1")
         self.beta = self.host("beta", "10.77.0.2")
         self.alpha.ip("link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", str(self.beta.holder.pid))
@@ -80,8 +77,8 @@ class TwoHosts(DtorchTest):
 
     def start(self, host, node, *settings):
         env = {"OMP_NUM_THREADS": "1", "DTORCH_LOG": "info"}
-        overrides = [part for setting in settings for part in ("-s", setting)]
-        return host.run("run", self.spec, "--json", "--nnodes", 2, "--node-rank", node, *overrides, env=env, cwd=self.folder)
+        return host.run("run", self.spec, "--json", "--nnodes", 2, "--node-rank", node, *overrides(settings), env=env,
+                        cwd=self.folder)
 
     def both(self, *settings):
         with self.start(self.alpha, 0, *settings) as first, self.start(self.beta, 1, *settings) as second:
@@ -110,7 +107,7 @@ class TwoHosts(DtorchTest):
         self.write(epochs=100000)
         with self.start(self.alpha, 0) as first, self.start(self.beta, 1) as second:
             wait_until(lambda: '"event":"step"' in first.text(first.out), 30, "training has begun")
-            victim = max(second.others(" __rank "))
+            victim = second.ranks()[3]
             os.kill(victim, signal.SIGKILL)
             killed = time.monotonic()
             results = [first.wait(20), second.wait(20)]
