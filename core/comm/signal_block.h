@@ -1,24 +1,34 @@
 // Keeps a signal from the calling thread, and from the threads that it starts meanwhile.
 #pragma once
 #include <csignal>
+#include <ctime>
 
 namespace dtorch {
 
-/** Blocks one signal in this thread until destroyed. */
+/** Blocks one signal in this thread until destroyed. One that this thread caused meanwhile (SIGPIPE, by writing) is
+ * dropped: let through in the end, it would end the process after all. */
 class SignalBlock {
  public:
   explicit SignalBlock(int signal) {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, signal);
-    pthread_sigmask(SIG_BLOCK, &set, &before_);
+    sigemptyset(&set_);
+    sigaddset(&set_, signal);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, signal) == 1;
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
   }
-  ~SignalBlock() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~SignalBlock() {
+    const timespec at_once{};
+    if (!was_pending_) sigtimedwait(&set_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   SignalBlock(const SignalBlock&) = delete;
   SignalBlock& operator=(const SignalBlock&) = delete;
 
  private:
+  sigset_t set_{};
   sigset_t before_{};
+  bool was_pending_ = false;
 };
 
 }  // namespace dtorch

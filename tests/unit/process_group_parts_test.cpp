@@ -4,9 +4,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <condition_variable>
+#include <cstdlib>
 #include <limits>
 #include <thread>
 
@@ -121,6 +124,23 @@ TEST(WorkQueueTest, WaitersCheckUpOnOperationsThatTakeLong) {
   const auto work = queue.push([&gate](Progress&) { gate.pass(); });
   work->wait(Deadline::after(std::chrono::seconds(20)));
   EXPECT_TRUE(work->is_completed());
+}
+
+/** Exits with 0 if this thread lives on after an operation has written to a pipe that nobody reads. */
+[[noreturn]] void write_to_who_is_gone() {
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) std::_Exit(1);
+  ::close(ends[0]);
+  int error = 0;
+  {
+    WorkQueue queue;
+    queue.push([&](Progress&) { error = ::write(ends[1], "x", 1) < 0 ? errno : 0; })->wait();
+  }  // its thread ends
+  std::_Exit(error == EPIPE ? 0 : 2);
+}
+
+TEST(WorkQueueTest, AnOperationThatWritesToWhoIsGoneDoesNotEndTheProcess) {
+  EXPECT_EXIT(write_to_who_is_gone(), ::testing::ExitedWithCode(0), "");
 }
 
 template <typename T>
