@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -104,6 +105,8 @@ int run(int argc, char** argv) {
 }  // namespace dtorch::cli
 
 int main(int argc, char** argv) {
+  // A reader of our output that goes away (| head) is no reason to end a job. Children start with the default.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return dtorch::cli::run(argc, argv);
   } catch (...) {  // not even a report could be made: memory is gone

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 #include "core/base/error.h"
 
@@ -12,7 +13,12 @@ namespace dtorch {
 SignalWatch::SignalWatch() {
   sigset_t watched;
   sigemptyset(&watched);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, number);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    // What was ignored when we were started stays so: nohup, or a job in the background of a script.
+    struct sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) sigaddset(&watched, number);
+  }
   ::pthread_sigmask(SIG_BLOCK, &watched, &previous_);
   fd_ = Fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_.valid()) throw Error(ErrorKind::os_resource, errno_text("signalfd", errno));

@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 
@@ -83,6 +84,21 @@ class Jobs(JobTest):
         self.assert_exit(result, 0)
         for rank in (0, 1):
             self.assertEqual(pathlib.Path(self.folder.name, "logs", f"rank{rank}.log").read_text(), "hello\n")
+
+
+    def test_a_reader_that_goes_away_ends_nothing(self):
+        with Running([FAKE_DTORCH, "run", self.spec(), "--json"], env={"FAKE_RANK": "steps:3,sleep:0.5,steps:3"},
+                     cwd=self.folder.name, stdout=subprocess.PIPE) as job:
+            job.process.stdout.readline()
+            job.process.stdout.close()
+            self.assert_exit(job.wait(30), 0)
+
+    def test_a_signal_that_was_ignored_at_the_start_stays_ignored(self):
+        with Running([FAKE_DTORCH, "run", self.spec(), "--json"], env={"FAKE_RANK": "steps:3,sleep:1"}, cwd=self.folder.name,
+                     preexec=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as job:  # as nohup does
+            wait_until(lambda: '"event":"step"' in job.text(job.out), 20, "the ranks run")
+            job.process.send_signal(signal.SIGHUP)
+            self.assert_exit(job.wait(30), 0)
 
 
 class FirstCause(JobTest):
