@@ -75,7 +75,7 @@ std::string failure_text(const Failure& failure, const std::vector<std::string>&
   } else {
     text += indented(failure.message, "  ");
   }
-  if (const std::string place = place_text(failure); !place.empty())
+  if (const std::string place = placed && failure.rank < 0 ? "" : place_text(failure); !place.empty())
     text += fmt::format("  {}\n", report::printable(place));
   if (!failure.missing_ranks.empty())
     text += fmt::format("  did not come: rank {}\n", fmt::join(failure.missing_ranks, ", "));

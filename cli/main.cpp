@@ -32,6 +32,12 @@ std::vector<std::string> known_names(const CLI::App& app, bool options) {
   return names;
 }
 
+std::string joined(const std::vector<std::string>& words) {
+  std::string result;
+  for (const std::string& word : words) result += (result.empty() ? "" : ", ") + word;
+  return result;
+}
+
 /** "did you mean 'run'?" for the first argument that the command does not know; empty when nothing is near. */
 std::string suggestion(const CLI::App& app) {
   const auto used = app.get_subcommands();
@@ -57,7 +63,10 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const std::string name = used.empty() ? "dtorch" : "dtorch " + used.front()->get_name();
   std::string message = error.what();
   const auto unknown = app.remaining(true);
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !unknown.empty()) {
+  if (used.empty() && unknown.empty()) message = "no command is given";
+  // Without a command the parser complains of that, not of the word that should have been one.
+  const bool extras = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || used.empty();
+  if (extras && !unknown.empty()) {
     const bool option = unknown.front().rfind('-', 0) == 0;
     message = std::string("unknown ") +
               (option         ? "option"
@@ -66,6 +75,8 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
               " '" + unknown.front() + "'";
   }
   std::string help = suggestion(app);
+  if (help.empty() && used.empty())
+    help = "commands: " + joined(known_names(app, false)) + "; see dtorch --help";
   if (help.empty()) help = "see " + name + " --help";
   return report(Error(ErrorKind::usage, message, help));
 }

@@ -11,6 +11,7 @@
 #include "cli/run_options.h"
 #include "cli/terminal.h"
 #include "core/job/load.h"
+#include "core/job/places.h"
 
 namespace dtorch::cli {
 namespace {
@@ -26,12 +27,14 @@ struct RunArguments {
 /** env://: another launcher started this process as one rank. */
 int run_as_rank(const RunOptions& options) {
   return engine_exit_code(
-      load_engine().run_rank({options.spec_yaml, -1, options.losses_file, options.dry_run}));
+      load_engine().run_rank({options.spec_yaml, -1, options.losses_file, options.dry_run, options.places}));
 }
 
 int train(RunArguments& arguments) {
-  const JobSpec spec = load_job(arguments.spec, arguments.overrides);
+  SpecPlaces places;
+  const JobSpec spec = load_job(arguments.spec, arguments.overrides, &places);
   RunOptions& options = arguments.options;
+  options.places = places.to_text();
   take_spec(options, spec);
   if (spec.init_method.rfind("env://", 0) == 0) return run_as_rank(options);
   options.executable = executable_path();
@@ -42,6 +45,7 @@ int train(RunArguments& arguments) {
                 fmt::format("--node-rank {} is not from 0 to {}", options.node_rank, nnodes - 1),
                 "give --nnodes, or name the machines in nodes.hosts");
   }
+  check_outputs(options);
   RunView view(view_options(spec, arguments.output, options.dry_run));
   return view.finish(run_job(options, view));
 }

@@ -1,12 +1,52 @@
 #include "cli/run_options.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <numeric>
 
+#include "core/base/fd.h"
 #include "core/job/load.h"
 
 namespace dtorch::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const std::string& flag, const std::string& path, int error_number) {
+  throw Error(
+      ErrorKind::cannot_create,
+      fmt::format("{}: cannot write '{}': {}", flag, path, std::generic_category().message(error_number)),
+      fmt::format("give {} a place that can be written", flag));
+}
+
+void check_file(const std::string& flag, const std::string& path) {
+  // Not blocking: a named pipe waits for its reader only once there is something to say.
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (file.valid()) {
+    ::unlink(path.c_str());
+    return;
+  }
+  if (errno == EEXIST) file = Fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid() && errno != ENXIO) refuse(flag, path, errno);
+}
+
+/** A folder that is there or can be made, and takes files: tried, as rights alone do not tell (root, read-only mounts). */
+void check_folder(const std::string& flag, const std::string& path) {
+  std::error_code ignored;
+  fs::path folder = fs::absolute(path, ignored);
+  while (!fs::exists(folder, ignored) && folder != folder.parent_path()) folder = folder.parent_path();
+  if (!fs::is_directory(folder, ignored)) refuse(flag, path, ENOTDIR);
+  std::string probe = (folder / ".dtorch-XXXXXX").string();
+  if (::mkdtemp(probe.data()) == nullptr) refuse(flag, path, errno);
+  ::rmdir(probe.c_str());
+}
+
+}  // namespace
 
 void OutputFlags::add_to(CLI::App& command) {
   command.add_flag("--json", json, "JSON lines on standard output");
@@ -41,6 +81,15 @@ void take_spec(RunOptions& options, const JobSpec& spec) {
   options.rendezvous_timeout = spec.timeouts.rendezvous;
   options.init_timeout = spec.timeouts.init;
   options.shutdown_timeout = spec.timeouts.shutdown;
+}
+
+void check_outputs(const RunOptions& options) {
+  if (!options.log_dir.empty()) check_folder("--log-dir", options.log_dir);
+  if (options.losses_file.empty()) return;
+  const auto here = options.ranks_per_node.begin() + options.node_rank;
+  const int first = std::accumulate(options.ranks_per_node.begin(), here, 0);
+  for (int rank = first; rank < first + *here; ++rank)
+    check_file("--losses", fmt::format("{}.{}", options.losses_file, rank));
 }
 
 std::vector<int> ranks_per_node(const JobSpec& spec, int nnodes) {

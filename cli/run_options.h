@@ -27,6 +27,12 @@ RunViewOptions view_options(const JobSpec& spec, const OutputFlags& flags, bool 
 void take_spec(RunOptions& options, const JobSpec& spec);
 
 /**
+ * Makes sure, before anything starts, that the files that the flags name can be written on this node: --losses FILE.R for
+ * its ranks, --log-dir. Leaves nothing behind and empties no file. Throws Error(cannot_create).
+ */
+void check_outputs(const RunOptions& options);
+
+/**
  * How many ranks each node has: the slots of nodes.hosts, else the ranks split evenly over `nnodes` (0: not given, one).
  * Throws Error(usage) or Error(spec) where the numbers do not fit together.
  */

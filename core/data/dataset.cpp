@@ -29,27 +29,37 @@ class TensorDataset : public ImageDataset {
   at::Tensor labels_;
 };
 
-std::vector<std::uint8_t> read_labels(const std::string& path) {
-  IdxFile file(path, 1);
-  std::vector<std::uint8_t> labels(file.data_bytes());
-  file.read(labels);
-  return labels;
+struct Labels {
+  explicit Labels(const std::string& path) : file(path, 1), values(file.data_bytes()) { file.read(values); }
+
+  IdxFile file;
+  std::vector<std::uint8_t> values;
+};
+
+void check_labels(const Labels& labels, std::int64_t classes, std::string_view whose) {
+  const auto wrong =
+      std::ranges::find_if(labels.values, [&](std::uint8_t label) { return label >= classes; });
+  if (wrong == labels.values.end()) return;
+  const auto index = static_cast<std::uint64_t>(wrong - labels.values.begin());
+  throw Error(
+      ErrorKind::data,
+      fmt::format("{}: {}: expected a label from 0 to {}, {}, found {} (label {} of {})", labels.file.name(),
+                  labels.file.place_of(index), classes - 1, whose, *wrong, index + 1, labels.values.size()));
 }
 
-void check_labels(const std::vector<std::uint8_t>& labels, std::int64_t classes, const std::string& path) {
-  const auto wrong = std::ranges::find_if(labels, [&](std::uint8_t label) { return label >= classes; });
-  if (wrong == labels.end()) return;
-  throw Error(ErrorKind::data,
-              fmt::format("{}: label {} is {}; expected 0 to {}, the classes of the training labels", path,
-                          wrong - labels.begin(), *wrong, classes - 1));
-}
-
-void check_count(const IdxFile& images, const std::vector<std::uint8_t>& labels,
-                 const std::string& labels_path) {
+void check_count(const IdxFile& images, const Labels& labels) {
   const auto count = images.shape().front();
-  if (count == static_cast<std::int64_t>(labels.size())) return;
+  if (count == static_cast<std::int64_t>(labels.values.size())) return;
   throw Error(ErrorKind::data, fmt::format("{} has {} images, {} has {} labels; expected as many of each",
-                                           images.name(), count, labels_path, labels.size()));
+                                           images.name(), count, labels.file.name(), labels.values.size()));
+}
+
+std::vector<std::string> first_places(const Labels& labels, std::int64_t classes) {
+  std::vector<std::string> places(static_cast<std::size_t>(classes));
+  for (std::size_t i = 0; i < labels.values.size(); ++i) {
+    if (auto& place = places[labels.values[i]]; place.empty()) place = labels.file.place_of(i);
+  }
+  return places;
 }
 
 void check_known(const DatasetFiles& files, Part part, const IdxFile& images) {
@@ -68,11 +78,11 @@ struct Inspected {
   explicit Inspected(DatasetFiles found)
       : files(std::move(found)),
         train_images(files.path(Part::train_images), 0),
-        test_images(files.path(Part::test_images), 0) {
-    train_labels = read_labels(files.path(Part::train_labels));
-    test_labels = read_labels(files.path(Part::test_labels));
-    check_count(train_images, train_labels, files.path(Part::train_labels));
-    check_count(test_images, test_labels, files.path(Part::test_labels));
+        test_images(files.path(Part::test_images), 0),
+        train_labels(files.path(Part::train_labels)),
+        test_labels(files.path(Part::test_labels)) {
+    check_count(train_images, train_labels);
+    check_count(test_images, test_labels);
     check_known(files, Part::train_images, train_images);
     check_known(files, Part::test_images, test_images);
     const auto item = item_shape();
@@ -82,9 +92,10 @@ struct Inspected {
                               fmt::join(item, " x "), test_images.name(),
                               fmt::join(test_images.shape().begin() + 1, test_images.shape().end(), " x ")));
     }
-    classes = files.known != nullptr ? files.known->classes : *std::ranges::max_element(train_labels) + 1;
-    check_labels(train_labels, classes, files.path(Part::train_labels));
-    check_labels(test_labels, classes, files.path(Part::test_labels));
+    classes =
+        files.known != nullptr ? files.known->classes : *std::ranges::max_element(train_labels.values) + 1;
+    check_labels(train_labels, classes, "the dataset's classes");
+    check_labels(test_labels, classes, "the classes of the training labels");
   }
 
   std::vector<std::int64_t> item_shape() const {
@@ -94,8 +105,8 @@ struct Inspected {
   DatasetFiles files;
   IdxFile train_images;
   IdxFile test_images;
-  std::vector<std::uint8_t> train_labels;
-  std::vector<std::uint8_t> test_labels;
+  Labels train_labels;
+  Labels test_labels;
   std::int64_t classes = 0;
 };
 
@@ -133,7 +144,9 @@ DatasetInfo prepare_dataset(const DatasetSource& source, Catalog catalog) {
           .train_size = data.train_images.shape().front(),
           .test_size = data.test_images.shape().front(),
           .item_shape = data.item_shape(),
-          .classes = data.classes};
+          .classes = data.classes,
+          .labels_file = data.train_labels.file.name(),
+          .label_places = first_places(data.train_labels, data.classes)};
 }
 
 std::unique_ptr<ImageDataset> load_dataset(const DatasetSource& source, Split split, Catalog catalog) {
@@ -142,7 +155,7 @@ std::unique_ptr<ImageDataset> load_dataset(const DatasetSource& source, Split sp
   auto& images = train ? data.train_images : data.test_images;
   check_plain_file(data.files, train ? Part::train_images : Part::test_images, images);
   return std::make_unique<TensorDataset>(read_images(images),
-                                         to_tensor(train ? data.train_labels : data.test_labels));
+                                         to_tensor((train ? data.train_labels : data.test_labels).values));
 }
 
 DatasetInfo prepare_dataset(const DatasetSource& source) { return prepare_dataset(source, known_datasets()); }

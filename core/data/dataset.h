@@ -32,6 +32,9 @@ struct DatasetInfo {
   std::int64_t train_size = 0, test_size = 0;
   std::vector<std::int64_t> item_shape;  ///< {28, 28}
   std::int64_t classes = 0;
+  std::string labels_file{};  ///< of the training labels
+  /** [label]: where the first training item with it stands in labels_file; empty: no item has it. */
+  std::vector<std::string> label_places{};
 };
 
 /** A split in memory: uint8 [n, ...item_shape] and int64 [n] labels. Immutable, thread-safe. */

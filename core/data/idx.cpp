@@ -35,9 +35,14 @@ IdxFile::IdxFile(InflatingReader reader, int dimensions) : reader_(std::move(rea
   check_fits();
 }
 
+std::string IdxFile::place(std::uint64_t offset) const {
+  return fmt::format("{} {}", reader_.compressed() ? "unpacked offset" : "offset", offset);
+}
+
+std::string IdxFile::place_of(std::uint64_t data_byte) const { return place(header_bytes_ + data_byte); }
+
 void IdxFile::fail(std::uint64_t offset, const std::string& what) const {
-  const std::string_view where = reader_.compressed() ? "unpacked offset" : "offset";
-  throw Error(ErrorKind::data, fmt::format("{}: {} {}: {}", name(), where, offset, what),
+  throw Error(ErrorKind::data, fmt::format("{}: {}: {}", name(), place(offset), what),
               "It should be an IDX file of unsigned bytes, plain or gzip, as the MNIST files are.");
 }
 
@@ -86,9 +91,10 @@ void IdxFile::check_fits() const {
   const auto most = reader_.most_bytes();
   if (header_bytes_ + data_bytes_ <= most && (reader_.compressed() || header_bytes_ + data_bytes_ == most))
     return;
-  fail(kMagicBytes, fmt::format("the header says {} = {} bytes of data; expected {} after the header{}",
-                                fmt::join(shape_, " x "), data_bytes_, most - std::min(most, header_bytes_),
-                                reader_.compressed() ? " at most, for a gzip file of this size" : ""));
+  // The header is what is expected of the file; which of the two is wrong nobody can tell.
+  fail(kMagicBytes, fmt::format("expected {} bytes of data ({}, as the header says), found {}{}", data_bytes_,
+                                fmt::join(shape_, " x "), most - std::min(most, header_bytes_),
+                                reader_.compressed() ? " at most in a gzip file of this size" : ""));
 }
 
 void IdxFile::read(std::span<std::uint8_t> out) {

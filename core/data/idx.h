@@ -30,6 +30,8 @@ class IdxFile {
   /** Bytes of data after the header: the product of shape(). */
   std::uint64_t data_bytes() const { return data_bytes_; }
   const std::string& name() const { return reader_.name(); }
+  /** "offset 12", "unpacked offset 12": where a byte of the data stands, for messages. */
+  std::string place_of(std::uint64_t data_byte) const;
   bool compressed() const { return reader_.compressed(); }
 
   /** Reads the data, all of it, into `out` (data_bytes() long), and checks that the file ends there. To be
@@ -39,6 +41,7 @@ class IdxFile {
  private:
   void read_header(int dimensions);
   void check_fits() const;
+  std::string place(std::uint64_t offset) const;
   [[noreturn]] void fail(std::uint64_t offset, const std::string& what) const;
 
   InflatingReader reader_;

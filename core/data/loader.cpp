@@ -89,7 +89,7 @@ struct DataLoader::Impl {
       : options(checked(wanted)),
         dataset(std::move(data)),
         items(view_of(*dataset)),
-        pool(batch_shape(*dataset, options.batch_size)),
+        pool(batch_shape(*dataset, 0)),
         cells(static_cast<std::size_t>(
             options.workers == 0 ? 1 : std::max<std::int64_t>(kMinDepth, 2 * options.workers))) {
     const SignalsBlocked blocked;
@@ -167,6 +167,10 @@ struct DataLoader::Impl {
     done.wait(lock, [this] { return busy == 0; });
     for (auto& old : cells) old.batch = {};
     indices = std::move(order);
+    if (const auto most = std::min(options.batch_size, std::ssize(indices)); most != capacity) {
+      capacity = most;  // a batch size beyond the epoch's samples costs no memory
+      pool = BatchPool(batch_shape(*dataset, capacity));
+    }
     total = batches;
     consumed = 0;
     claimed = 0;
@@ -208,7 +212,7 @@ struct DataLoader::Impl {
 
   Batch shortened(Batch batch, std::int64_t number) const {
     const auto count = static_cast<std::int64_t>(indices_of(number).size());
-    if (count == options.batch_size) return batch;
+    if (count == capacity) return batch;
     return {batch.inputs.narrow(0, 0, count), batch.targets.narrow(0, 0, count)};
   }
 
@@ -216,6 +220,7 @@ struct DataLoader::Impl {
   const std::shared_ptr<const ImageDataset> dataset;
   const ItemView items;
   BatchPool pool;                     // consumer's thread
+  std::int64_t capacity = 0;          // samples in its batches
   std::chrono::nanoseconds waited{};  // consumer's thread
 
   std::mutex mutex;  // guards what follows; a claimed cell's memory is its worker's until it is ready

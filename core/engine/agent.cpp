@@ -19,6 +19,7 @@
 #include "core/engine/preflight.h"
 #include "core/engine/run.h"
 #include "core/job/load.h"
+#include "core/job/places.h"
 
 namespace dtorch::engine {
 namespace {
@@ -119,8 +120,11 @@ void Agent::handle(const json& request) {
       const milliseconds timeout(request.at("timeout_ms").get<std::int64_t>());
       gets_.push_back({id, request.at("key").get<std::string>(), Deadline::after(timeout)});
     } else if (type == "preflight") {
-      background(id, [yaml = request.at("spec").get<std::string>()] {
-        return json{{"type", "plan"}, {"plan", preflight(parse_job(yaml, "job spec"))}};
+      background(id, [yaml = request.at("spec").get<std::string>(), places = request.value("places", ""),
+                      local_ranks = request.value("local_ranks", 1)] {
+        return json{
+            {"type", "plan"},
+            {"plan", preflight(parse_job(yaml, "job spec"), SpecPlaces::from_text(places), local_ranks)}};
       });
     } else if (type == "connect") {
       const milliseconds timeout(request.at("timeout_ms").get<std::int64_t>());

@@ -15,6 +15,7 @@ struct RankRequest {
       -1;  ///< the rank's end of the control channel; -1: no launcher of ours (torchrun, srun, mpirun)
   std::string losses_file;  ///< with --losses: rank R writes FILE.R; empty: none
   bool dry_run = false;
+  std::string places;  ///< where the spec's values stand (SpecPlaces::to_text); may be empty
   // Rank, world size, master: from the environment (env:// rules of core/comm/environment.h), which the
   // launcher sets too.
 };
@@ -39,7 +40,7 @@ struct Engine {
   std::vector<std::string> (*versions)();  ///< "libtorch 2.11.0", "gloo ...", one line each
 };
 
-inline constexpr int kAbi = 2;
+inline constexpr int kAbi = 3;
 using EntryPoint = const Engine* (*)();  ///< type of `extern "C" dtorch_engine`
 
 }  // namespace dtorch::engine

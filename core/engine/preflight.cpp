@@ -10,8 +10,10 @@
 
 #include "backends/registry/registry.h"
 #include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
+#include "core/engine/memory_need.h"
 #include "core/train/model.h"
 #include "core/train/optimizer.h"
 #include "core/train/trainer.h"
@@ -44,6 +46,16 @@ std::int64_t steps_per_epoch(const JobSpec& spec, const DatasetInfo& info) {
   return (sampler.size() + spec.loader.batch_size - 1) / spec.loader.batch_size;
 }
 
+/** A job whose ranks would all have nothing to do. */
+std::vector<SpecProblem> step_problems(const JobSpec& spec, const DatasetInfo& info) {
+  if (steps_per_epoch(spec, info) > 0) return {};
+  return {{"world_size",
+           {},
+           fmt::format("no step to train: {} images over {} ranks leave each without one", info.train_size,
+                       spec.world_size),
+           "lower world_size, or set sampler.drop_last to false"}};
+}
+
 std::string backend_reason(const std::string& asked, const BackendFactory& chosen) {
   if (asked != "auto") return "asked for";
   std::string reason = "the first available one";
@@ -55,6 +67,14 @@ std::string backend_reason(const std::string& asked, const BackendFactory& chose
 }
 
 }  // namespace
+
+void check_fits(const JobSpec& spec, const DatasetInfo& info, const SpecPlaces& places, int local_ranks) {
+  auto problems = model_misfits(spec.model, info);
+  for (const auto& more :
+       {memory_problems(spec, info, local_ranks, memory_limit()), step_problems(spec, info)})
+    problems.insert(problems.end(), more.begin(), more.end());
+  places.raise(problems);
+}
 
 std::string resolve_device(const std::string& device) {
   if (device == "auto" || device == "cpu") return "cpu";
@@ -73,15 +93,15 @@ std::vector<std::string> versions() {
   return lines;
 }
 
-nlohmann::json preflight(const JobSpec& spec) {
+nlohmann::json preflight(const JobSpec& spec, const SpecPlaces& places, int local_ranks) {
   const auto device = resolve_device(spec.device);
   const auto& backend = find_backend(spec.backend);
   build_loss(spec.loss);
   build_optimizer(spec.optimizer, {torch::zeros({1})});
   auto model = model_plan(spec.model);
   const auto info = prepare_dataset(dataset_source(spec.dataset));
-  check_model_fits(spec.model, info);
   const auto steps = steps_per_epoch(spec, info);
+  check_fits(spec, info, places, local_ranks);
   return {
       {"job", spec.name},
       {"world_size", spec.world_size},

@@ -18,6 +18,7 @@
 #include "core/engine/run.h"
 #include "core/engine/sinks.h"
 #include "core/job/load.h"
+#include "core/job/places.h"
 #include "core/train/trainer.h"
 
 namespace dtorch::engine {
@@ -32,7 +33,7 @@ class RankRun {
  private:
   RendezvousRequest rendezvous_request(const JobSpec& spec, const RankEnvironment& environment) const;
   static ProcessGroupOptions group_options(const JobSpec& spec);
-  void show_plan(const JobSpec& spec) const;
+  void show_plan(const JobSpec& spec, const SpecPlaces& places, int local_ranks) const;
 
   const RankRequest& request_;
   RankControl& control_;
@@ -70,8 +71,8 @@ ProcessGroupOptions RankRun::group_options(const JobSpec& spec) {
   return options;
 }
 
-void RankRun::show_plan(const JobSpec& spec) const {
-  const auto plan = preflight(spec);
+void RankRun::show_plan(const JobSpec& spec, const SpecPlaces& places, int local_ranks) const {
+  const auto plan = preflight(spec, places, local_ranks);
   if (rank_ == 0) std::cout << plan.dump(2) << std::endl;
 }
 
@@ -81,7 +82,9 @@ void RankRun::run() {
       read_rank_identity([](const char* name) -> const char* { return std::getenv(name); });
   rank_ = environment.rank;
   check_world_size(spec, environment);
-  if (request_.dry_run) return show_plan(spec);
+  const auto places = SpecPlaces::from_text(request_.places);
+  const int local_ranks = environment.local_world_size.value_or(1);
+  if (request_.dry_run) return show_plan(spec, places, local_ranks);
   resolve_device(spec.device);
   const auto& backend = find_backend(spec.backend);
   RankSink sink(control_, request_.losses_file.empty()
@@ -89,7 +92,10 @@ void RankRun::run() {
                               : std::make_unique<LossesFile>(request_.losses_file, rank_));
   sink.phase("joining");
   // Reading the data takes about as long as the ranks take to find each other.
-  auto data = std::async(std::launch::async, [&spec] { return load_training_data(spec); });
+  auto data = std::async(std::launch::async, [&] {
+    return load_training_data(spec,
+                              [&](const DatasetInfo& info) { check_fits(spec, info, places, local_ranks); });
+  });
   const auto meeting = rendezvous(rendezvous_request(spec, environment));
   const auto group = std::make_shared<ProcessGroup>(backend, meeting->store(), meeting->rank(),
                                                     meeting->world_size(), group_options(spec));

@@ -21,14 +21,19 @@ class Checks {
   Checks(const JobSpec& spec, const Node& root, const Given& given, Problems& problems)
       : spec_(spec), root_(root), given_(given), problems_(problems) {}
 
-  void all() {
+  void values() {
     name();
+    layers();
+    mirrors();
+    init_method();
+    interface();
+  }
+
+  void relations() {
     model();
     dataset();
     optimizer();
-    init_method();
     hosts();
-    interface();
   }
 
  private:
@@ -46,14 +51,7 @@ class Checks {
     return (one(paths) || ...);
   }
 
-  /** The value's place if it is given, else that of its section, else the file's head. */
-  Place place(std::string_view path) const {
-    if (const Node* found = node(path)) return found->place;
-    const Entry* section = root_.find(path.substr(0, path.find('.')));
-    Place result = section != nullptr ? section->place : root_.place;
-    result.length = section != nullptr ? result.length : 1;
-    return result;
-  }
+  Place place(std::string_view path) const { return place_of(root_, given_, path); }
 
   void add(std::string_view path, std::string message, std::string help = {}) {
     problems_.add(place(path), std::move(message), std::move(help));
@@ -65,21 +63,24 @@ class Checks {
     add("name", fmt::format("'name' must be {}", find_field("name")->key.range));
   }
 
-  void model() {
-    if (refused("model.layers")) return;
+  void layers() {
     const Node* layers = node("model.layers");
-    if (layers != nullptr && layers->items.size() < 2) {
+    if (layers == nullptr) return;
+    if (layers->items.size() < 2) {
       add("model.layers",
           fmt::format("'model.layers' needs at least 2 widths, input and output, not {}",
                       layers->items.size()),
           "for example [784, 512, 10]");
-      return;
-    }
-    if (layers != nullptr && layers->items.size() > kMostLayers) {
+    } else if (layers->items.size() > kMostLayers) {
       add("model.layers", fmt::format("'model.layers' has {} widths, at most {} are possible",
                                       layers->items.size(), kMostLayers));
-      return;
     }
+  }
+
+  void model() {
+    const Node* layers = node("model.layers");
+    const std::size_t count = spec_.model.layers.size();
+    if (refused("model.layers") || count < 2 || count > kMostLayers) return;
     for (const std::string& type : {spec_.dataset.type, spec_.dataset.fallback}) {
       if (type != "mnist" && type != "fashion_mnist") continue;
       if (!fits_images(type, layers)) return;
@@ -127,7 +128,6 @@ class Checks {
     if (idx && !dataset.mirrors.empty()) add("dataset.mirrors", "a dataset of type idx has no mirrors");
     if (dataset.fallback == dataset.type)
       add("dataset.fallback", "the fallback is the dataset itself", "name another one, or remove it");
-    mirrors();
   }
 
   void mirrors() {
@@ -214,8 +214,12 @@ class Checks {
 
 }  // namespace
 
+void check_values(const JobSpec& spec, const Node& root, const Given& given, Problems& problems) {
+  Checks(spec, root, given, problems).values();
+}
+
 void check_consistency(const JobSpec& spec, const Node& root, const Given& given, Problems& problems) {
-  Checks(spec, root, given, problems).all();
+  Checks(spec, root, given, problems).relations();
 }
 
 }  // namespace dtorch::job

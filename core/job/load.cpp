@@ -7,7 +7,9 @@
 #include <filesystem>
 
 #include "core/job/merge.h"
+#include "core/job/places.h"
 #include "core/job/source.h"
+#include "core/job/table.h"
 #include "core/job/tree.h"
 #include "core/job/validate.h"
 
@@ -22,14 +24,14 @@ constexpr int kFirstFlag = 1'000;          // flags' messages come after those o
 /** One load: the texts read, and what was wrong with them. */
 class Loader {
  public:
-  JobSpec load(const std::string& path, const std::vector<std::string>& overrides) {
+  JobSpec load(const std::string& path, const std::vector<std::string>& overrides, SpecPlaces* places) {
     job::FileText file = job::read_file(path);
     if (!file.message.empty()) throw Error(ErrorKind::spec, file.message, file.help);
     std::optional<job::Node> root = parse(path == "-" ? "<stdin>" : path, std::move(file.text));
     std::vector<fs::path> chain{identity(path)};
     if (root)
       root = with_base(std::move(*root), path == "-" ? fs::path() : fs::path(path).parent_path(), chain);
-    return finish(std::move(root), overrides);
+    return finish(std::move(root), overrides, places);
   }
 
   JobSpec parse_text(const std::string& text, const std::string& name,
@@ -43,7 +45,7 @@ class Loader {
         std::erase_if(root->entries, [](const job::Entry& entry) { return entry.key == "extends"; });
       }
     }
-    return finish(std::move(root), overrides);
+    return finish(std::move(root), overrides, nullptr);
   }
 
  private:
@@ -59,16 +61,18 @@ class Loader {
     return root;
   }
 
-  /** NODE laid over the file that its `extends` names. */
-  std::optional<job::Node> with_base(job::Node node, const fs::path& folder, std::vector<fs::path>& chain) {
+  /** NODE laid over the file that its `extends` names; NODE alone where that cannot be read. */
+  job::Node with_base(job::Node node, const fs::path& folder, std::vector<fs::path>& chain) {
     const job::Entry* extends = node.find("extends");
     if (extends == nullptr) return node;
     std::optional<job::Node> base = read_base(extends->value, folder, chain);
     std::erase_if(node.entries, [](const job::Entry& entry) { return entry.key == "extends"; });
-    // A base that cannot be read makes half of the keys look missing: what is here is all that can be said.
-    if (!base) return std::nullopt;
+    if (!base) {
+      whole_ = false;  // half of the keys would look missing
+      return node;
+    }
     job::merge(*base, std::move(node));
-    return base;
+    return std::move(*base);
   }
 
   std::optional<job::Node> read_base(const job::Node& value, const fs::path& folder,
@@ -101,34 +105,56 @@ class Loader {
     if (base->kind != job::Node::Kind::map) {
       problems_.add(base->place, base->kind == job::Node::Kind::null
                                      ? "the job spec is empty"
-                                     : "a job spec is a list of 'key: value' lines");
+                                     : "a job spec is made of 'key: value' lines");
       return std::nullopt;
     }
     return with_base(std::move(*base), fs::path(path).parent_path(), chain);
   }
 
-  JobSpec finish(std::optional<job::Node> root, const std::vector<std::string>& overrides) {
-    JobSpec spec;
-    if (root) {
-      int order = kFirstFlag;
-      for (const std::string& flag : overrides)
-        job::apply_override(*root, flag, order++, sources_, problems_);
-      job::expand_shorthands(*root);
-      spec = job::validate(*root, problems_);
+  JobSpec finish(std::optional<job::Node> root, const std::vector<std::string>& overrides,
+                 SpecPlaces* places) {
+    if (!root) {  // what the flags say can be checked all the same
+      whole_ = false;
+      root.emplace();
+      root->kind = job::Node::Kind::map;
+      root->place = {&sources_.front(), 0, 1};
     }
+    int order = kFirstFlag;
+    for (const std::string& flag : overrides) job::apply_override(*root, flag, order++, sources_, problems_);
+    job::expand_shorthands(*root);
+    job::Validated result = job::validate(*root, whole_, problems_);
     if (problems_) throw SpecError(problems_.take());
-    return spec;
+    if (places != nullptr) note_places(*root, result.given, *places);
+    return std::move(result.spec);
+  }
+
+  /** Of every key, and of a list's first and last element. */
+  static void note_places(const job::Node& root, const job::Given& given, SpecPlaces& places) {
+    const auto note = [&](const std::string& key, const job::Place& place) {
+      places.set(key, job::diagnostic_at(place), place.source->order());
+    };
+    for (const KeyInfo& key : job_keys()) {
+      if (key.type == KeyType::section) continue;
+      const std::string path(key.path);
+      note(path, job::place_of(root, given, path));
+      const auto found = given.find(key.path);
+      if (found == given.end() || found->second->items.empty()) continue;
+      const auto& items = found->second->items;
+      note(path + ".0", items.front().place);
+      note(fmt::format("{}.{}", path, items.size() - 1), items.back().place);
+    }
   }
 
   std::deque<job::Source> sources_;  // never moved: places point into them
   job::Problems problems_;
   int files_ = 0;
+  bool whole_ = true;  ///< nothing of the spec is missing because it could not be read
 };
 
 }  // namespace
 
-JobSpec load_job(const std::string& path, const std::vector<std::string>& overrides) {
-  return Loader().load(path, overrides);
+JobSpec load_job(const std::string& path, const std::vector<std::string>& overrides, SpecPlaces* places) {
+  return Loader().load(path, overrides, places);
 }
 
 JobSpec parse_job(const std::string& text, const std::string& name,

@@ -34,12 +34,15 @@ class SpecError : public Error {
   std::vector<Diagnostic> diagnostics_;
 };
 
+class SpecPlaces;  // core/job/places.h
+
 /**
  * Reads PATH ("-" is stdin), its `extends` chain and the overrides ("optimizer.lr=0.1"), in that order of
- * precedence. Reads files only; touches nothing else. Throws SpecError, or Error(spec) when the file cannot
- * be read.
+ * precedence. Reads files only; touches nothing else. `places`, if not null, is told where the values stand.
+ * Throws SpecError, or Error(spec) when the file cannot be read.
  */
-JobSpec load_job(const std::string& path, const std::vector<std::string>& overrides);
+JobSpec load_job(const std::string& path, const std::vector<std::string>& overrides,
+                 SpecPlaces* places = nullptr);
 
 /** The same from YAML text; `name` stands for the file in messages. `extends` is refused: text has no folder.
  */

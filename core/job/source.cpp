@@ -104,25 +104,29 @@ std::string_view Source::line(std::size_t index) const {
   return line;
 }
 
+Diagnostic diagnostic_at(const Place& place) {
+  Diagnostic diagnostic;
+  diagnostic.file = place.source->name();
+  if (place.source->flag()) return diagnostic;
+  const std::size_t index = place.source->line_of(place.offset);
+  const std::string_view line = place.source->line(index);
+  const std::size_t before = std::min(place.offset - place.source->line_start(index), line.size());
+  diagnostic.line = static_cast<int>(index) + 1;
+  diagnostic.column = static_cast<int>(count_characters(line.substr(0, before))) + 1;
+  const int left = static_cast<int>(count_characters(line.substr(before)));
+  diagnostic.length = std::clamp(place.length, 1, std::max(left, 1));
+  if (line.size() <= kMaxShownLine) diagnostic.source_line = line;
+  return diagnostic;
+}
+
 void Problems::add(const Place& place, std::string message, std::string help) {
   if (found_.size() >= kMaxProblems) {
     ++dropped_;
     return;
   }
-  Diagnostic diagnostic;
-  diagnostic.file = place.source->name();
+  Diagnostic diagnostic = diagnostic_at(place);
   diagnostic.message = std::move(message);
   diagnostic.help = std::move(help);
-  if (!place.source->flag()) {
-    const std::size_t index = place.source->line_of(place.offset);
-    const std::string_view line = place.source->line(index);
-    const std::size_t before = std::min(place.offset - place.source->line_start(index), line.size());
-    diagnostic.line = static_cast<int>(index) + 1;
-    diagnostic.column = static_cast<int>(count_characters(line.substr(0, before))) + 1;
-    const int left = static_cast<int>(count_characters(line.substr(before)));
-    diagnostic.length = std::clamp(place.length, 1, std::max(left, 1));
-    if (line.size() <= kMaxShownLine) diagnostic.source_line = line;
-  }
   found_.push_back({place.source->order(), std::move(diagnostic)});
 }
 

@@ -50,6 +50,9 @@ struct Place {
   int length = 1;
 };
 
+/** The place as a message's: file, line, column, the source line. */
+Diagnostic diagnostic_at(const Place& place);
+
 /** Collects problems; bounded, so that a file of a million mistakes is still answered. */
 class Problems {
  public:

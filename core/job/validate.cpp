@@ -29,21 +29,23 @@ class Validator {
  public:
   explicit Validator(Problems& problems) : problems_(problems) {}
 
-  JobSpec run(const Node& root) {
+  Validated run(const Node& root, bool whole) {
     if (root.kind != Node::Kind::map) {
       problems_.add(root.place,
                     root.kind == Node::Kind::null
                         ? std::string("the job spec is empty")
-                        : fmt::format("a job spec is a list of 'key: value' lines, not {}", describe(root)),
+                        : fmt::format("a job spec is made of 'key: value' lines, not {}", describe(root)),
                     "start with: version: 1");
       return {};
     }
+    whole_ = whole;
     section(root, "");
     Place top = root.place;
     top.length = 1;
     require_keys(root, "", top);
-    check_consistency(spec_, root, given_, problems_);
-    return spec_;
+    check_values(spec_, root, given_, problems_);
+    if (whole) check_consistency(spec_, root, given_, problems_);
+    return {std::move(spec_), std::move(given_)};
   }
 
  private:
@@ -79,6 +81,7 @@ class Validator {
   }
 
   void require_keys(const Node& node, std::string_view path, const Place& place) {
+    if (!whole_) return;
     for (const std::string_view name : keys_in(path)) {
       const Field& field = *find_field(join_path(path, name));
       const bool section_needed = field.key.type == KeyType::section && needs_something(name);
@@ -126,6 +129,7 @@ class Validator {
   }
 
   Problems& problems_;
+  bool whole_ = true;
   JobSpec spec_;
   Given given_;
 };
@@ -145,6 +149,17 @@ void expand_shorthands(Node& root) {
   }
 }
 
-JobSpec validate(const Node& root, Problems& problems) { return Validator(problems).run(root); }
+Validated validate(const Node& root, bool whole, Problems& problems) {
+  return Validator(problems).run(root, whole);
+}
+
+Place place_of(const Node& root, const Given& given, std::string_view path) {
+  const auto found = given.find(path);
+  if (found != given.end() && found->second != nullptr) return found->second->place;
+  const Entry* section = root.find(path.substr(0, path.find('.')));
+  Place result = section != nullptr ? section->place : root.place;
+  result.length = section != nullptr ? result.length : 1;
+  return result;
+}
 
 }  // namespace dtorch::job

@@ -4,7 +4,7 @@
 #pragma once
 
 // Protocol on its control channel (launcher → agent : agent → launcher), every request with "id", every answer with the same:
-//   {"type":"preflight","spec":yaml}             : {"type":"plan","plan":{...}} | {"type":"failure",...}; "log" lines meanwhile
+//   {"type":"preflight","spec":yaml,"places":t,"local_ranks":n} : {"type":"plan","plan":{...}} | {"type":"failure",...}; "log" lines meanwhile
 //   {"type":"serve","fd":n}                      : {"type":"serving","port":p}       n: inherited listening socket
 //   {"type":"connect","host":h,"port":p,"timeout_ms":t} : {"type":"connected"} | {"type":"failure",...}
 //   {"type":"set","key":k,"value":v}             : {"type":"done"}

@@ -38,6 +38,7 @@ struct JobOutcome {
 struct RunOptions {
   std::string executable;           ///< to exec as `EXE __rank` and `EXE __agent`
   std::string spec_yaml;            ///< canonical
+  std::string places;               ///< where its values stand, for the pre-flight's messages; may be empty
   std::string init_method;          ///< of the spec; the store's endpoint where it is tcp://
   std::vector<int> ranks_per_node;  ///< one entry a node
   int node_rank = 0;

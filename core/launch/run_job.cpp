@@ -15,6 +15,8 @@
 namespace dtorch {
 namespace {
 
+constexpr int kMostUnchecked = 64;  // ranks that are started before the pre-flight has answered
+
 /** The spec as an inherited file of no name; every rank maps the same one. */
 Fd spec_file(const std::string& text) {
   Fd file(::memfd_create("dtorch-spec", MFD_CLOEXEC));
@@ -74,11 +76,17 @@ class Job {
       meet_node_0();
     }
     if (has_store() && !options_.dry_run) link_.begin_attempt(0, options_.node_rank, nnodes());
-    if (!options_.dry_run)
-      start_ranks();  // they load libtorch while the agent checks, and wait for its result
-    const auto answer = session_.call({{"type", "preflight"}, {"spec", options_.spec_yaml}},
+    const auto here = static_cast<std::size_t>(options_.node_rank);
+    // Ranks load libtorch while the agent checks, and wait for its result; so many that they might not fit, only then.
+    const bool early = options_.ranks_per_node.at(here) <= kMostUnchecked;
+    if (!options_.dry_run && early) start_ranks();
+    const auto answer = session_.call({{"type", "preflight"},
+                                       {"spec", options_.spec_yaml},
+                                       {"places", options_.places},
+                                       {"local_ranks", options_.ranks_per_node.at(here)}},
                                       options_.init_timeout, "the pre-flight check");
     observer_.plan(answer.value("plan", nlohmann::json::object()));
+    if (!options_.dry_run && !early) start_ranks();
   }
 
   void open_store() {

@@ -1,5 +1,4 @@
 // The data of a training job.
-#include "core/train/model.h"
 #include "core/train/trainer.h"
 
 namespace dtorch {
@@ -9,11 +8,11 @@ DatasetSource dataset_source(const DatasetSpec& spec) {
           spec.train_images, spec.train_labels, spec.test_images, spec.test_labels};
 }
 
-TrainingData load_training_data(const JobSpec& spec) {
+TrainingData load_training_data(const JobSpec& spec, const std::function<void(const DatasetInfo&)>& check) {
   const auto source = dataset_source(spec.dataset);
   TrainingData data;
   data.info = prepare_dataset(source);
-  check_model_fits(spec.model, data.info);
+  check(data.info);
   data.train = load_dataset(source, Split::train);
   data.test = load_dataset(source, Split::test);
   return data;

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -72,24 +73,41 @@ std::vector<LayerInfo> describe_model(const ModelSpec& spec) {
   return layers;
 }
 
-void check_model_fits(const ModelSpec& spec, const DatasetInfo& dataset) {
+std::vector<SpecProblem> model_misfits(const ModelSpec& spec, const DatasetInfo& dataset) {
   check_model(spec);
+  std::vector<SpecProblem> problems;
   const auto width = std::accumulate(dataset.item_shape.begin(), dataset.item_shape.end(), std::int64_t{1},
                                      std::multiplies<>());
+  const std::string whose = fmt::format("{} ({})", dataset.type, dataset.origin);
   if (spec.layers.front() != width) {
-    throw Error(ErrorKind::spec,
-                fmt::format("model.layers: layer fc1 takes {} inputs, but an image of {} ({}) has {} = {}",
-                            spec.layers.front(), dataset.type, dataset.origin,
-                            fmt::join(dataset.item_shape, "×"), width),
-                fmt::format("make the first width {}", width));
+    problems.push_back({"model.layers.0",
+                        {},
+                        fmt::format("the model takes {} inputs, an image of {} has {} = {}",
+                                    spec.layers.front(), whose, fmt::join(dataset.item_shape, "×"), width),
+                        fmt::format("make the first width {}", width)});
   }
-  if (spec.layers.back() < dataset.classes) {
-    throw Error(ErrorKind::spec,
-                fmt::format("model.layers: layer fc{} has {} outputs, but {} ({}) has {} classes",
-                            spec.layers.size() - 1, spec.layers.back(), dataset.type, dataset.origin,
-                            dataset.classes),
-                fmt::format("make the last width {}", dataset.classes));
+  const auto outputs = spec.layers.back();
+  if (outputs >= dataset.classes) return problems;
+  const auto& places = dataset.label_places;
+  const auto beyond = std::find_if(places.begin() + std::min<std::ptrdiff_t>(outputs, std::ssize(places)),
+                                   places.end(), [](const auto& place) { return !place.empty(); });
+  const auto label = beyond - places.begin();
+  if (beyond != places.end() && label > outputs) {  // no item has the label `outputs`
+    problems.push_back(
+        {{},
+         dataset.labels_file,
+         fmt::format("{}: expected a label from 0 to {}, as the model has {} outputs, found {}", *beyond,
+                     outputs - 1, outputs, label),
+         fmt::format("the file seems damaged; if it is right, make the last of 'model.layers' {}",
+                     dataset.classes)});
+  } else {
+    problems.push_back(
+        {fmt::format("model.layers.{}", spec.layers.size() - 1),
+         {},
+         fmt::format("the model has {} outputs, {} has {} classes", outputs, whose, dataset.classes),
+         fmt::format("make the last width {}", dataset.classes)});
   }
+  return problems;
 }
 
 }  // namespace dtorch

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/data/dataset.h"
+#include "core/job/places.h"
 #include "core/job/spec.h"
 
 namespace torch::nn {
@@ -38,8 +39,10 @@ Model build_model(const ModelSpec& spec);
 /** The layers that build_model would make, without making them. */
 std::vector<LayerInfo> describe_model(const ModelSpec& spec);
 
-/** Throws Error(spec) that names the layer when the model does not take the dataset's items or lacks classes.
+/**
+ * Where the model does not take the dataset's items or lacks classes; empty when it fits. A label that stands alone far
+ * above the model's outputs is taken for damage in its file.
  */
-void check_model_fits(const ModelSpec& spec, const DatasetInfo& dataset);
+std::vector<SpecProblem> model_misfits(const ModelSpec& spec, const DatasetInfo& dataset);
 
 }  // namespace dtorch

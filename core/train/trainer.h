@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -45,9 +46,9 @@ struct TrainingData {
 /** The spec's dataset section as core/data takes it. */
 DatasetSource dataset_source(const DatasetSpec& spec);
 
-/** Finds (downloads where allowed) and reads both splits, and checks that the model fits. Throws Error(data,
- * lost, spec). */
-TrainingData load_training_data(const JobSpec& spec);
+/** Finds (downloads where allowed) and reads both splits; CHECK, which may throw, sees what was found before anything
+ * large is read. Throws Error(data, lost, spec). */
+TrainingData load_training_data(const JobSpec& spec, const std::function<void(const DatasetInfo&)>& check);
 
 /**
  * Trains to the end: builds model, loss and optimizer from the spec, wraps the model in

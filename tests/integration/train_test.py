@@ -85,7 +85,7 @@ class FailureTest(TrainingTest):
             ("test_images", "t10k-images-idx3"), ("test_labels", "t10k-labels-idx1"))}
         dataset = ", ".join(f"{name}: {file}" for name, file in files.items())
         err = self.failed(f"dataset={{type: idx, root: {FASHION}, {dataset}}}", "model.layers=[100, 10]", code=78)
-        self.assertIn("layer fc1 takes 100 inputs", err)
+        self.assertIn("-s model.layers=[100, 10]: error: the model takes 100 inputs", err)
         self.assertIn("28×28 = 784", err)
 
     def test_dataset_that_is_not_there_is_named(self):

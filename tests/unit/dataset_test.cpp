@@ -236,6 +236,9 @@ TEST_F(IdxDatasetTest, TakesFourFilesAndCountsClassesOfTheTrainingLabels) {
   const auto info = prepare_dataset(from);
   EXPECT_EQ(info.type, "idx");
   EXPECT_EQ(info.classes, 7);
+  EXPECT_EQ(info.labels_file, folder_ / "root/b.gz");
+  EXPECT_THAT(info.label_places,
+              ElementsAre("unpacked offset 8", "unpacked offset 10", "", "", "", "", "unpacked offset 9"));
   EXPECT_THAT(info.item_shape, ElementsAre(6));
   EXPECT_TRUE(at::equal(load_dataset(from, Split::test)->labels(), at::tensor({5}, at::kLong)));
   EXPECT_EQ(load_dataset(from, Split::train)->images().sizes(), (std::vector<std::int64_t>{4, 6}));
@@ -246,8 +249,10 @@ TEST_F(IdxDatasetTest, FilesMustFitEachOther) {
               HasSubstr("a has 4 images, " + (folder_ / "root/b.gz") + " has 3 labels"));
   EXPECT_THAT(fault({idx_images({2, 6}), idx_labels({0, 1}), idx_images({1, 7}), idx_labels({0})}),
               HasSubstr("a holds items of 6, " + (folder_ / "root/c") + " items of 7"));
-  EXPECT_THAT(fault({idx_images({2, 6}), idx_labels({0, 1}), idx_images({3, 6}), idx_labels({0, 1, 2})}),
-              HasSubstr("d: label 2 is 2; expected 0 to 1"));
+  EXPECT_THAT(
+      fault({idx_images({2, 6}), idx_labels({0, 1}), idx_images({3, 6}), idx_labels({0, 1, 2})}),
+      HasSubstr("d: offset 10: expected a label from 0 to 1, the classes of the training labels, found 2 "
+                "(label 3 of 3)"));
   EXPECT_THAT(fault({idx_labels({0, 1}), idx_labels({0, 1}), idx_images({3, 6}), idx_labels({0, 1, 1})}),
               HasSubstr("dimensions, found 1"));
 }

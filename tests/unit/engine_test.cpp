@@ -111,8 +111,9 @@ TEST_F(AgentTest, PreflightFailureTellsKindAndRemedy) {
   const auto answer = ask({{"type", "preflight"}, {"spec", spec}});
   EXPECT_EQ(answer.at("type"), "failure");
   EXPECT_EQ(answer.at("kind"), "spec");
-  EXPECT_THAT(answer.at("message").get<std::string>(), HasSubstr("layer fc1 takes 10 inputs"));
-  EXPECT_EQ(answer.at("help"), "make the first width 784");
+  EXPECT_THAT(answer.at("message").get<std::string>(),
+              HasSubstr("job spec: error: model.layers.0: the model takes 10 inputs"));
+  EXPECT_THAT(answer.at("message").get<std::string>(), HasSubstr("help: make the first width 784"));
 }
 
 TEST_F(AgentTest, ServesAStoreOnTheInheritedSocket) {

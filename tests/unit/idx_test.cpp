@@ -76,9 +76,10 @@ TEST_F(IdxTest, FindsAShortHeader) {
 
 TEST_F(IdxTest, FindsMissingAndSurplusData) {
   const auto bytes = idx_images({5, 3, 4});
-  EXPECT_THAT(fault(bytes.substr(0, 70)),
-              HasSubstr("the header says 5 x 3 x 4 = 60 bytes of data; expected 54"));
-  EXPECT_THAT(fault(bytes + "xx"), HasSubstr("expected 62 after the header"));
+  EXPECT_THAT(
+      fault(bytes.substr(0, 70)),
+      HasSubstr("images: offset 4: expected 60 bytes of data (5 x 3 x 4, as the header says), found 54"));
+  EXPECT_THAT(fault(bytes + "xx"), HasSubstr("found 62"));
   EXPECT_THAT(fault_of(gzip(bytes.substr(0, 70))),
               HasSubstr("unpacked offset 70: the data ends after 54 bytes; expected 60 (5 x 3 x 4)"));
   EXPECT_THAT(fault_of(gzip(bytes + "x")),
@@ -97,10 +98,11 @@ TEST_F(IdxTest, RefusesEmptyAndOverflowingSizes) {
 
 TEST_F(IdxTest, AHeaderThatLiesIsFoundBeforeAnythingIsAllocated) {
   const auto lie = idx_header(8, {60'000, 280, 280});  // 4.7 GB
-  EXPECT_THAT(message_of(ErrorKind::data, [&] { IdxFile(file(lie + "data"), 3); }),
-              HasSubstr("4704000000 bytes of data; expected 4"));
+  EXPECT_THAT(
+      message_of(ErrorKind::data, [&] { IdxFile(file(lie + "data"), 3); }),
+      HasSubstr("expected 4704000000 bytes of data (60000 x 280 x 280, as the header says), found 4"));
   EXPECT_THAT(message_of(ErrorKind::data, [&] { IdxFile(file(gzip(lie + "data")), 3); }),
-              HasSubstr("at most, for a gzip file of this size"));
+              HasSubstr("at most in a gzip file of this size"));
 }
 
 TEST_F(IdxTest, ABombIsNotUnpackedBeyondItsHeader) {

@@ -159,9 +159,9 @@ TEST(YamlTest, EmptyAndOtherShapes) {
     EXPECT_THAT(problems(text), ElementsAre(HasSubstr("the job spec is empty"))) << text;
   }
   EXPECT_THAT(problems("- a\n- b\n"),
-              ElementsAre("1:1 a job spec is a list of 'key: value' lines, not a list"));
+              ElementsAre("1:1 a job spec is made of 'key: value' lines, not a list"));
   EXPECT_THAT(problems("mnist\n"),
-              ElementsAre("1:1 a job spec is a list of 'key: value' lines, not the text 'mnist'"));
+              ElementsAre("1:1 a job spec is made of 'key: value' lines, not the text 'mnist'"));
   EXPECT_THAT(problems("{}\n"), ElementsAre("1:1 missing key 'version'", "1:1 missing key 'model'",
                                             "1:1 missing key 'dataset'"));
 }
