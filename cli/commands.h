@@ -10,6 +10,7 @@ namespace dtorch::cli {
 using Chosen = std::function<int()>;
 
 void add_run(CLI::App& app, Chosen& chosen);
+void add_bench(CLI::App& app, Chosen& chosen);
 void add_launch(CLI::App& app, Chosen& chosen);
 void add_join(CLI::App& app, Chosen& chosen);
 /** Hidden: one rank, started by the launcher. */

@@ -96,7 +96,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "dtorch " DTORCH_VERSION);
   app.require_subcommand(1);
   Chosen chosen;
-  for (const auto add : {add_run, add_launch, add_join, add_rank, add_agent}) add(app, chosen);
+  for (const auto add : {add_run, add_launch, add_join, add_bench, add_rank, add_agent}) add(app, chosen);
   try {
     app.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {

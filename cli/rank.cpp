@@ -22,6 +22,7 @@ struct RankArguments {
   int spec_fd = -1;
   int control_fd = -1;
   std::string losses;
+  bool bench = false;
 };
 
 std::string read_spec(int fd) {
@@ -70,6 +71,9 @@ int run_rank(const RankArguments& arguments) {
     return exit_code(error.kind());
   }
   if (!wait_for_start(arguments.control_fd)) return exit_code(ErrorKind::interrupted);
+  if (arguments.bench) {
+    return engine_exit_code(engine->run_bench_rank({request.spec_yaml, arguments.control_fd}));
+  }
   request.control_fd = arguments.control_fd;
   request.losses_file = arguments.losses;
   return engine_exit_code(engine->run_rank(request));
@@ -83,6 +87,7 @@ void add_rank(CLI::App& app, Chosen& chosen) {
   command->add_option("--spec-fd", arguments->spec_fd)->required();
   command->add_option("--control-fd", arguments->control_fd)->required();
   command->add_option("--losses", arguments->losses);
+  command->add_flag("--bench", arguments->bench);
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_rank(*arguments); }; });
 }
 

@@ -99,6 +99,12 @@ std::optional<std::int64_t> parse_size(std::string_view text) {
   return parse_with(text, kBinarySizes, kDecimalSizes);
 }
 
+std::optional<std::int64_t> parse_binary_size(std::string_view text) {
+  constexpr std::array<Unit, 4> kShort{{{"G", 1LL << 30}, {"M", 1LL << 20}, {"K", 1LL << 10}, {"", 1}}};
+  const auto size = parse_with(text, kShort, {});
+  return size ? size : parse_size(text);
+}
+
 std::string size_text(std::int64_t bytes) { return text_with(bytes, kBinarySizes, "B"); }
 
 std::string human_duration(double seconds) {

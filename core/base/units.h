@@ -22,6 +22,8 @@ std::string duration_text(std::chrono::milliseconds duration);
  * number of bytes.
  */
 std::optional<std::int64_t> parse_size(std::string_view text);
+/** The same, and as nccl-tests writes sizes: a number alone is bytes; K, M and G are powers of 1024. */
+std::optional<std::int64_t> parse_binary_size(std::string_view text);
 /** The shortest text that parse_size reads back to the same value, with powers of 1024: 25MiB, 1000B. */
 std::string size_text(std::int64_t bytes);
 

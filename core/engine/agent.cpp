@@ -12,8 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "core/base/bench_messages.h"
 #include "core/base/channel.h"
 #include "core/comm/rendezvous.h"
+#include "core/engine/bench.h"
 #include "core/engine/failure.h"
 #include "core/engine/log_forward.h"
 #include "core/engine/preflight.h"
@@ -125,6 +127,10 @@ void Agent::handle(const json& request) {
         return json{
             {"type", "plan"},
             {"plan", preflight(parse_job(yaml, "job spec"), SpecPlaces::from_text(places), local_ranks)}};
+      });
+    } else if (type == "bench_preflight") {
+      background(id, [text = request.at("spec").get<std::string>()] {
+        return json{{"type", "plan"}, {"plan", bench_preflight(json::parse(text).get<BenchRequest>())}};
       });
     } else if (type == "connect") {
       const milliseconds timeout(request.at("timeout_ms").get<std::int64_t>());

@@ -5,6 +5,6 @@
 
 extern "C" const dtorch::engine::Engine* dtorch_engine() {
   using namespace dtorch::engine;
-  static const Engine engine{kAbi, &run_rank, &run_agent, &versions};
+  static const Engine engine{kAbi, &run_rank, &run_bench_rank, &run_agent, &versions};
   return &engine;
 }

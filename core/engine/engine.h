@@ -20,6 +20,12 @@ struct RankRequest {
   // launcher sets too.
 };
 
+/** Runs one rank of a benchmark. */
+struct BenchRankRequest {
+  std::string request_json;  ///< a BenchRequest (core/base/bench_messages.h)
+  int control_fd = -1;       ///< as above
+};
+
 /** The helper of a node's launcher: pre-flight, store server, watching of other nodes. Speaks
  * core/launch/agent.h's protocol. */
 struct AgentRequest {
@@ -36,6 +42,7 @@ struct Engine {
   int abi;  ///< kAbi of the library
   int (*run_rank)(
       const RankRequest& request);  ///< 0, the ErrorKind as int + 1, or 128 + a signal that stopped it
+  int (*run_bench_rank)(const BenchRankRequest& request);
   int (*run_agent)(const AgentRequest& request);
   std::vector<std::string> (*versions)();  ///< "libtorch 2.11.0", "gloo ...", one line each
 };

@@ -12,9 +12,9 @@
 #include "core/comm/process_group.h"
 #include "core/comm/rendezvous.h"
 #include "core/engine/digest.h"
-#include "core/engine/failure.h"
 #include "core/engine/preflight.h"
 #include "core/engine/rank_control.h"
+#include "core/engine/reporting.h"
 #include "core/engine/run.h"
 #include "core/engine/sinks.h"
 #include "core/job/load.h"
@@ -114,25 +114,8 @@ int run_rank(const RankRequest& request) {
   quiet_libtorch();
   RankControl control(request.control_fd);
   RankRun rank(request, control);
-  try {
-    rank.run();
-    return 0;
-  } catch (...) {
-    auto failure = describe_failure(std::current_exception(), control.abort_reason());
-    failure.rank = rank.rank();
-    failure.step = control.step().load();
-    if (failure.kind == ErrorKind::interrupted) failure.signal = control.stop_signal();
-    if (control.connected()) {
-      nlohmann::json message = failure;
-      message["type"] = "failure";
-      control.send(message);
-    } else {
-      print_failure(failure);
-    }
-    write_elastic_error(failure);
-    const bool signalled = failure.kind == ErrorKind::interrupted && failure.signal != 0;
-    return signalled ? 128 + failure.signal : static_cast<int>(failure.kind) + 1;
-  }
+  return run_reporting(
+      control, [&] { rank.run(); }, [&] { return rank.rank(); });
 }
 
 }  // namespace dtorch::engine

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/bench_messages.h"
 #include "core/base/error.h"
 #include "core/base/messages.h"
 
@@ -22,6 +23,8 @@ class JobObserver {
   virtual void epoch(const EpochRecord&) = 0;
   virtual void eval(const EvalRecord&) = 0;
   virtual void result(const ResultRecord&) = 0;
+  virtual void bench_start(const BenchStart&) {}
+  virtual void bench_row(const BenchRow&) {}
   virtual void log(int rank, const std::string& level,
                    const std::string& text) = 0;                               ///< rank -1: launcher or agent
   virtual void output(int rank, bool is_stderr, const std::string& line) = 0;  ///< what a rank printed itself
@@ -37,7 +40,8 @@ struct JobOutcome {
 
 struct RunOptions {
   std::string executable;           ///< to exec as `EXE __rank` and `EXE __agent`
-  std::string spec_yaml;            ///< canonical
+  std::string spec_yaml;            ///< canonical; with `bench` a BenchRequest as JSON
+  bool bench = false;               ///< the ranks time collectives instead of training
   std::string places;               ///< where its values stand, for the pre-flight's messages; may be empty
   std::string init_method;          ///< of the spec; the store's endpoint where it is tcp://
   std::vector<int> ranks_per_node;  ///< one entry a node

@@ -80,7 +80,7 @@ class Job {
     // Ranks load libtorch while the agent checks, and wait for its result; so many that they might not fit, only then.
     const bool early = options_.ranks_per_node.at(here) <= kMostUnchecked;
     if (!options_.dry_run && early) start_ranks();
-    const auto answer = session_.call({{"type", "preflight"},
+    const auto answer = session_.call({{"type", options_.bench ? "bench_preflight" : "preflight"},
                                        {"spec", options_.spec_yaml},
                                        {"places", options_.places},
                                        {"local_ranks", options_.ranks_per_node.at(here)}},
@@ -189,6 +189,7 @@ class Job {
     start.control_option = "--control-fd";
     start.process.program = options_.executable;
     start.process.arguments = {options_.executable, "__rank", "--spec-fd", std::to_string(spec_fd)};
+    if (options_.bench) start.process.arguments.emplace_back("--bench");
     if (!options_.losses_file.empty()) {
       start.process.arguments.insert(start.process.arguments.end(), {"--losses", options_.losses_file});
     }

@@ -202,6 +202,12 @@ void Supervisor::on_message(Rank& rank, const nlohmann::json& message) {
   } else if (type == "result") {
     got_result_ = true;
     observer_.result(message.get<ResultRecord>());
+  } else if (type == "bench_start") {
+    observer_.bench_start(message.get<BenchStart>());
+  } else if (type == "bench") {
+    observer_.bench_row(message.get<BenchRow>());
+  } else if (type == "bench_end") {
+    got_result_ = true;
   } else if (type == "log") {
     observer_.log(number, message.value("level", "info"), message.value("text", ""));
   } else if (type == "phase") {

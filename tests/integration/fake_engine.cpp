@@ -230,11 +230,13 @@ int run_agent(const engine::AgentRequest& request) {
   return 0;
 }
 
+int run_bench_rank(const engine::BenchRankRequest&) { return 1; }  // no test times the stand-in
+
 std::vector<std::string> versions() { return {"fake 1"}; }
 
 }  // namespace
 
 extern "C" const engine::Engine* dtorch_engine() {
-  static const engine::Engine engine{engine::kAbi, run_rank, run_agent, versions};
+  static const engine::Engine engine{engine::kAbi, run_rank, run_bench_rank, run_agent, versions};
   return &engine;
 }

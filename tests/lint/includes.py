@@ -17,7 +17,8 @@ LAYERS = {
     "core/report": "core/base",
     "core/parallel": "core/base core/bytes core/comm",
     "core/train": "core/base core/job core/comm core/data core/parallel",
-    "core/engine": "core/base core/job core/launch core/comm core/data core/parallel core/train core/report backends/registry",
+    "core/bench": "core/base core/bytes core/comm",
+    "core/engine": "core/base core/bench core/job core/launch core/comm core/data core/parallel core/train core/report backends/registry",
     "backends/gloo": "core/base core/bytes core/comm",
     "backends/registry": "core/base core/comm",
     "cli": "core/base core/job core/launch core/report",
@@ -28,7 +29,7 @@ DOORS = {
     "cli": {"core/engine/engine.h"},
     "backends/registry": {"backends/gloo/factory.h"},
 }
-SEES_LIBTORCH = {"core/comm", "core/data", "core/parallel", "core/train", "core/engine", "backends/gloo", "backends/registry", "include"}
+SEES_LIBTORCH = {"core/bench", "core/comm", "core/data", "core/parallel", "core/train", "core/engine", "backends/gloo", "backends/registry", "include"}
 LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 # Third-party header -> the folders that own it. nlohmann's and fmt's are everyone's.
 OWNERS = {

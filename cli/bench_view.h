@@ -1,0 +1,59 @@
+// What `dtorch bench` shows: tables as nccl-tests prints them, JSON lines or CSV on stdout, progress on stderr.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/terminal.h"
+#include "core/base/bench_messages.h"
+#include "core/launch/launcher.h"
+#include "core/report/bandwidth.h"
+
+namespace dtorch {
+
+struct BenchViewOptions {
+  OutputStyle style;
+  BenchRequest request;
+  bool csv = false;
+  bool fit = false;
+  std::vector<report::Expectation> expectations;
+};
+
+/** Shows a benchmark. Give it to run_job(), then call finish() with the outcome. One thread. */
+class BenchView : public JobObserver {
+ public:
+  explicit BenchView(BenchViewOptions options);
+
+  void plan(const nlohmann::json&) override {}
+  void phase(int, const std::string&) override {}
+  void step(const StepRecord&) override {}
+  void epoch(const EpochRecord&) override {}
+  void eval(const EvalRecord&) override {}
+  void result(const ResultRecord&) override {}
+  void tick() override {}
+  void bench_start(const BenchStart& start) override;
+  void bench_row(const BenchRow& row) override;
+  void log(int rank, const std::string& level, const std::string& text) override;
+  void output(int rank, bool is_stderr, const std::string& line) override;
+
+  /** Prints what is left and judges the expectations, or prints the failure. Returns the exit code. */
+  int finish(const JobOutcome& outcome);
+
+ private:
+  bool table() const { return !options_.style.json && !options_.csv; }
+  /** With one backend rows appear as they come; several ones are put side by side when an operation is done. */
+  bool live() const { return options_.request.backends.size() == 1; }
+  void print(const std::string& text) const;
+  void event(const char* name, const nlohmann::json& members) const;
+  void say(const std::string& line) const;
+  void begin_operation(const BenchRow& row);
+  void end_operation();
+  void print_fits() const;
+  std::vector<std::string> failed_expectations() const;
+
+  BenchViewOptions options_;
+  BenchStart start_;
+  std::vector<BenchRow> rows_;
+  std::size_t operation_begin_ = 0;  ///< index in rows_ of the current operation's first
+};
+
+}  // namespace dtorch

@@ -1,0 +1,31 @@
+#include "core/engine/reporting.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/engine/failure.h"
+
+namespace dtorch::engine {
+
+int run_reporting(RankControl& control, const std::function<void()>& run, const std::function<int()>& rank) {
+  try {
+    run();
+    return 0;
+  } catch (...) {
+    auto failure = describe_failure(std::current_exception(), control.abort_reason());
+    failure.rank = rank();
+    failure.step = control.step().load();
+    if (failure.kind == ErrorKind::interrupted) failure.signal = control.stop_signal();
+    if (control.connected()) {
+      nlohmann::json message = failure;
+      message["type"] = "failure";
+      control.send(message);
+    } else {
+      print_failure(failure);
+    }
+    write_elastic_error(failure);
+    const bool signalled = failure.kind == ErrorKind::interrupted && failure.signal != 0;
+    return signalled ? 128 + failure.signal : static_cast<int>(failure.kind) + 1;
+  }
+}
+
+}  // namespace dtorch::engine

@@ -1,0 +1,15 @@
+// How a rank's main ends: whatever it throws is told to whoever started it.
+#pragma once
+#include <functional>
+
+#include "core/engine/rank_control.h"
+
+namespace dtorch::engine {
+
+/**
+ * Runs a rank. Its failure goes to the launcher, or to stderr without one, and to torchrun's error file. `rank` tells the
+ * rank's number, -1 as long as it is unknown. Returns an exit status as Engine describes it.
+ */
+int run_reporting(RankControl& control, const std::function<void()>& run, const std::function<int()>& rank);
+
+}  // namespace dtorch::engine
