@@ -45,6 +45,8 @@ std::string suggestion(const CLI::App& app) {
   std::vector<std::string> unknown = app.remaining(true);
   if (unknown.empty()) return {};
   const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  const bool value = word.size() < unknown.front().size() && word.rfind('-', 0) != 0;
+  if (value && command.get_name() == "run") return "to set a value of the spec write -s " + unknown.front();
   const auto names = known_names(command, word.rfind('-', 0) == 0);
   const std::vector<std::string_view> candidates(names.begin(), names.end());
   const std::string_view nearest = job::nearest(word, candidates);

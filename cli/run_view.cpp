@@ -133,7 +133,8 @@ void RunView::output(int rank, bool /*is_stderr*/, const std::string& line) {
 void RunView::tick() {
   if (live_) live_->draw();
   const auto now = Clock::now();
-  if (options_.style.progress != Progress::plain || now - last_line_ < options_.interval) return;
+  const bool quiet = options_.style.progress != Progress::plain || options_.dry_run;
+  if (quiet || now - last_line_ < options_.interval) return;
   last_line_ = now;
   std::string line = board_.plain_line();
   if (line == last_text_) return;

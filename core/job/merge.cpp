@@ -51,7 +51,12 @@ class Walk {
  private:
   bool step(std::string_view part) {
     if (node_->broken) return false;
-    if (node_->kind == Node::Kind::null) become_container(is_index(part));
+    if (node_->kind == Node::Kind::null) {
+      const Field* field = find_field(path_);
+      const bool a_list = field != nullptr && (field->key.type == KeyType::list_of_integers ||
+                                               field->key.type == KeyType::list_of_text);
+      become_container(a_list || is_index(part));
+    }
     if (node_->kind == Node::Kind::list) return step_into_list(part);
     if (node_->kind != Node::Kind::map) {
       // `optimizer: sgd` in the file and `-s optimizer.lr=1`: the scalar stands for {type: sgd}.
@@ -144,6 +149,11 @@ void apply_override(Node& root, const std::string& flag, int order, std::deque<S
   if (equals == std::string::npos || no_name || parts.size() > kMaxDepth) {
     problems.add(place, "an override is written key=value",
                  "for example -s optimizer.lr=0.1 or -s nodes.hosts.0=a:2");
+    return;
+  }
+  if (const std::size_t bracket = flag.find('['); bracket < equals) {
+    problems.add(place, fmt::format("unknown key '{}'", shown(flag.substr(0, equals))),
+                 fmt::format("the first element of a list is written {}.0", shown(flag.substr(0, bracket))));
     return;
   }
   if (parts[0] == "extends") {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/base/units.h"
+#include "core/job/repair.h"
 #include "core/job/suggest.h"
 
 namespace dtorch::job {
@@ -87,7 +88,8 @@ std::optional<std::int64_t> integer_bound(std::string_view text) {
 /** Why a value that the design knows is not to be had yet; empty for one that nobody knows. */
 std::string not_yet(const KeyInfo& key, const std::string& value) {
   const auto later = choices(key.later);
-  const bool cuda = key.path == "device" && value.starts_with("cuda");
+  const std::string small = lower(value);
+  const bool cuda = key.path == "device" && (small.starts_with("cuda") || small == "gpu");
   const bool module =
       key.path == "backend" && (value.find('/') != std::string::npos || value.ends_with(".so"));
   if (cuda)
@@ -95,14 +97,15 @@ std::string not_yet(const KeyInfo& key, const std::string& value) {
                        shown(value));
   if (module)
     return fmt::format("backend modules ('{}') are not available yet in this version", shown(value));
-  if (std::find(later.begin(), later.end(), value) == later.end()) return {};
-  return fmt::format("{} '{}' is not available yet in this version", key.path, value);
+  if (std::find(later.begin(), later.end(), small) == later.end()) return {};
+  return fmt::format("{} '{}' is not available yet in this version", key.path, small);
 }
 
 /** Reads one node for one field: the pieces of assign(), which share what they complain to. */
 class Reader {
  public:
-  Reader(const Field& field, Problems& problems) : key_(field.key), problems_(problems) {}
+  Reader(const Field& field, Problems& problems)
+      : key_(field.key), name_(field.key.path), problems_(problems) {}
 
   std::optional<std::int64_t> integer(const Node& node) const {
     const bool plain = node.kind == Node::Kind::scalar && !node.quoted;
@@ -124,7 +127,7 @@ class Reader {
   std::optional<double> number(const Node& node) const {
     const bool plain = node.kind == Node::Kind::scalar && !node.quoted;
     if (plain && is_non_finite_text(node.text)) {
-      problems_.add(node.place, fmt::format("'{}' must be a finite number, not {}", key_.path, node.text));
+      problems_.add(node.place, fmt::format("'{}' must be a finite number, not {}", name_, node.text));
       return std::nullopt;
     }
     if (!plain || !is_number_text(node.text)) {
@@ -148,6 +151,10 @@ class Reader {
     std::string help;
     if (node.kind == Node::Kind::scalar && is_one_of(node.text, kYes)) help = "write true";
     if (node.kind == Node::Kind::scalar && is_one_of(node.text, kNo)) help = "write false";
+    constexpr std::array<std::string_view, 2> kBoth{"true", "false"};
+    const std::string_view near = nearest(node.text, kBoth);
+    if (help.empty() && !near.empty() && !is_bool_text(node.text))
+      help = fmt::format("did you mean '{}'?", near);
     wrong_type(node, "true or false", help);
     return std::nullopt;
   }
@@ -156,13 +163,17 @@ class Reader {
     const bool scalar = node.kind == Node::Kind::scalar;
     const bool typed = scalar && !node.quoted && (is_bool_text(node.text) || is_number_text(node.text));
     if (!scalar || (typed && !node.interpolated)) {
-      wrong_type(node, "text", typed ? fmt::format("put it in quotes: '{}'", node.text) : "");
+      wrong_type(node, "text",
+                 key_.type == KeyType::choice
+                     ? fmt::format("available: {}", fmt::join(choices(key_.range), ", "))
+                 : typed ? fmt::format("put it in quotes: '{}'", node.text)
+                         : "");
       return std::nullopt;
     }
     // Escapes in double quotes can make what the file itself may not hold.
     if (std::any_of(node.text.begin(), node.text.end(),
                     [](unsigned char c) { return c < 0x20 || c == 0x7F; })) {
-      problems_.add(node.place, fmt::format("'{}' has a line break or control character", key_.path));
+      problems_.add(node.place, fmt::format("'{}' has a line break or control character", name_));
       return std::nullopt;
     }
     return node.text;
@@ -187,22 +198,23 @@ class Reader {
 
   std::optional<std::chrono::milliseconds> duration(const Node& node) const {
     return with_unit<std::chrono::milliseconds>(node, parse_duration,
-                                                "a duration such as 30s, 500ms, 2min or 1h", "s");
+                                                "a duration such as 30s, 500ms, 2min or 1h", true);
   }
   std::optional<std::int64_t> bytes(const Node& node) const {
-    return with_unit<std::int64_t>(node, parse_size, "a size such as 25MiB, 512KiB or 1GB", "MiB");
+    return with_unit<std::int64_t>(node, parse_size, "a size such as 25MiB, 512KiB or 1GB", false);
   }
 
   /** Every item of a list, read with READ. */
   template <typename Value, typename Read>
-  std::optional<std::vector<Value>> list(const Node& node, const char* what, const Read& read_item) const {
+  std::optional<std::vector<Value>> list(const Node& node, const char* what, const Read& read_item) {
     if (node.kind != Node::Kind::list) {
-      wrong_type(node, what, {});
+      wrong_type(node, what, node.kind == Node::Kind::scalar ? list_repair(node.text) : "");
       return std::nullopt;
     }
     std::vector<Value> values;
     bool good = true;
     for (const Node& item : node.items) {
+      name_ = fmt::format("{}.{}", key_.path, &item - node.items.data());
       const auto value = item.broken ? std::nullopt : read_item(item);
       good = good && value.has_value();
       if (value) values.push_back(*value);
@@ -226,22 +238,21 @@ class Reader {
       if (key_.type == KeyType::boolean ? is_bool_text(node.text) : is_number_text(node.text))
         help = "remove the quotes";
     }
-    problems_.add(node.place, fmt::format("'{}' must be {}, not {}", key_.path, expected, describe(node)),
-                  help);
+    const bool words = key_.type == KeyType::text || key_.type == KeyType::choice;
+    if (help.empty() && node.kind == Node::Kind::scalar && !words) help = strange_character(node.text);
+    problems_.add(node.place, fmt::format("'{}' must be {}, not {}", name_, expected, describe(node)), help);
   }
 
   void out_of_range(const Node& node) const {
-    problems_.add(node.place,
-                  fmt::format("'{}' must be {}, not {}", key_.path, key_.range, shown(node.text)));
+    problems_.add(node.place, fmt::format("'{}' must be {}, not {}", name_, key_.range, shown(node.text)));
   }
 
   template <typename Value, typename Parse>
   std::optional<Value> with_unit(const Node& node, const Parse& parse, std::string_view expected,
-                                 std::string_view unit) const {
+                                 bool time) const {
     const std::optional<Value> value = node.kind == Node::Kind::scalar ? parse(node.text) : std::nullopt;
     if (!value) {
-      const bool bare = node.kind == Node::Kind::scalar && is_number_text(node.text);
-      wrong_type(node, expected, bare ? fmt::format("add a unit: {}{}", node.text, unit) : "");
+      wrong_type(node, expected, node.kind == Node::Kind::scalar ? unit_repair(node.text, time) : "");
       return std::nullopt;
     }
     if (!in_range(*value, key_.range, parse)) {
@@ -252,6 +263,7 @@ class Reader {
   }
 
   const KeyInfo& key_;
+  std::string name_;  ///< of the key, or of the element that is read
   Problems& problems_;
 };
 
@@ -329,7 +341,7 @@ std::string host_text(const NodesSpec::Host& host) {
 
 void assign(const Field& field, const Node& node, JobSpec& spec, Problems& problems) {
   if (node.broken) return;
-  const Reader reader(field, problems);
+  Reader reader(field, problems);
   const Target target = field.bind(spec);
   switch (field.key.type) {
     case KeyType::integer:

@@ -150,6 +150,10 @@ bool check_text(const Source& source, Problems& problems) {
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint c = decode(text, i);
     const Place place{&source, i, 1};
+    if (c.length == 0 && i == 0 && (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))) {
+      problems.add(place, "text in UTF-16, not UTF-8", "save it as UTF-8");
+      return false;
+    }
     if (c.length == 0) {
       problems.add(place, fmt::format("not UTF-8 text (byte 0x{:02X})", static_cast<unsigned char>(text[i])),
                    "a job spec is a YAML text in UTF-8");
@@ -166,7 +170,7 @@ bool check_text(const Source& source, Problems& problems) {
       ++bad;
     } else if (c.value == '\r' && (i + 1 == text.size() || text[i + 1] != '\n')) {
       problems.add(place, "a carriage return that ends no line", "end lines with a line feed");
-      ++bad;
+      return false;  // the others are of the same kind
     }
     i += c.length;
   }
@@ -211,6 +215,16 @@ std::vector<std::string> printable_characters(std::string_view text) {
     i += std::max<std::size_t>(c.length, 1);
   }
   return result;
+}
+
+std::string strange_character(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const CodePoint c = decode(text, i);
+    if (c.value >= 0x80)
+      return fmt::format("it has the character U+{:04X}: write plain ASCII", static_cast<unsigned>(c.value));
+    i += std::max<std::size_t>(c.length, 1);
+  }
+  return {};
 }
 
 std::string shown(std::string_view text) {

@@ -92,6 +92,8 @@ std::size_t count_characters(std::string_view text);
 /** The characters of a line, each fit to be printed: what is not text, or moves the cursor, is a '?'. Tabs
  * stay. */
 std::vector<std::string> printable_characters(std::string_view text);
+/** "it has the character U+00A0; write plain ASCII" for a text with one beyond ASCII, else empty. */
+std::string strange_character(std::string_view text);
 /** TEXT for a message: in full up to 60 characters, else cut; control characters as '?'. */
 std::string shown(std::string_view text);
 

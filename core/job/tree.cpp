@@ -12,6 +12,7 @@
 
 #include "core/job/interpolate.h"
 #include "core/job/scalar.h"
+#include "core/job/syntax.h"
 
 namespace dtorch::job {
 namespace {
@@ -29,7 +30,16 @@ class Builder : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (documents_++ == 0) return;
-    problems_.add(place(mark), "a second YAML document", "a job spec is one document: remove the '---'");
+    const std::string& text = source_.text();
+    const std::size_t offset = source_.offset(mark.line, mark.column);
+    const bool marked =
+        text.compare(offset, 3, "---") == 0 || text.rfind("\n...", offset) != std::string::npos;
+    if (marked) {
+      problems_.add(place(mark), "a second YAML document", "a job spec is one document: remove the '---'");
+    } else {
+      problems_.add(place(mark), "not valid YAML: text after its end",
+                    "a job spec is made of 'key: value' lines");
+    }
     throw Stop{};
   }
   void OnDocumentEnd() override {}
@@ -210,17 +220,6 @@ class Builder : public YAML::EventHandler {
   int documents_ = 0;
 };
 
-void add_syntax_error(const Source& source, const YAML::Exception& error, Problems& problems) {
-  const Place place{&source, source.offset(error.mark.line, error.mark.column), 1};
-  const std::string_view line = source.line(source.line_of(place.offset));
-  const std::size_t text = line.find_first_not_of(" \t");
-  const bool tab =
-      text != std::string_view::npos && line.substr(0, text).find('\t') != std::string_view::npos;
-  problems.add(place, fmt::format("not valid YAML: {}", error.msg),
-               tab ? "indent with spaces: YAML does not allow tabs"
-                   : "is an indent, a quote, a ':' or a bracket missing?");
-}
-
 }  // namespace
 
 Entry* Node::find(std::string_view key) {
@@ -242,7 +241,7 @@ std::optional<Node> parse_tree(const Source& source, Problems& problems) {
   } catch (const Stop&) {
     return std::nullopt;
   } catch (const YAML::Exception& error) {
-    add_syntax_error(source, error, problems);
+    add_syntax_error(source, source.offset(error.mark.line, error.mark.column), error.msg, problems);
     return std::nullopt;
   }
   Node root = builder.has_root() ? builder.take_root() : Node{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/job/fields.h"
+#include "core/job/repair.h"
 #include "core/job/scalar.h"
 #include "core/job/suggest.h"
 
@@ -87,9 +88,11 @@ class Validator {
       const bool section_needed = field.key.type == KeyType::section && needs_something(name);
       const bool key_needed = field.key.type != KeyType::section && field.key.fallback.empty();
       if ((section_needed || key_needed) && node.find(name) == nullptr) {
+        const Field* type = find_field(join_path(name, "type"));
         problems_.add(place, fmt::format("missing key '{}'", field.key.path),
-                      field.key.range.empty() ? std::string(field.key.doc)
-                                              : fmt::format("values: {}", field.key.range));
+                      section_needed && type != nullptr
+                          ? fmt::format("for example '{}: {}'", name, choices(type->key.range).front())
+                          : fmt::format("values: {}", field.key.range));
       }
     }
   }
@@ -112,14 +115,21 @@ class Validator {
     std::string help;
     std::vector<std::string_view> candidates = keys_in(path);
     if (path.empty()) candidates.emplace_back("extends");
-    if (dotted) {
+    if (const std::string strange = strange_character(entry.key); !strange.empty()) {
+      help = strange;
+    } else if (const std::string repair = separator_repair(entry.key);
+               entry.value.kind == Node::Kind::null && !repair.empty()) {
+      help = repair;
+    } else if (dotted) {
       const std::size_t dot = entry.key.find('.');
       help = fmt::format("in a file, nest it: {}: {{{}: ...}}", entry.key.substr(0, dot),
                          entry.key.substr(dot + 1));
     } else if (const std::string_view same = same_name_elsewhere(entry.key); !same.empty()) {
       help = fmt::format("did you mean '{}'?", same);
     } else if (const std::string_view near = nearest(entry.key, candidates); !near.empty()) {
-      help = fmt::format("did you mean '{}'?", near);
+      // A flag names the whole path.
+      help = fmt::format("did you mean '{}'?",
+                         entry.place.source->flag() ? join_path(path, near) : std::string(near));
     } else {
       help = fmt::format("{}: {}", path.empty() ? "keys here" : fmt::format("keys of '{}'", path),
                          fmt::join(candidates, ", "));

@@ -117,7 +117,7 @@ class MemoryTest(Case):
 
     def test_numbers_beyond_any_range(self):
         err = self.refused(78, "model.layers.1=1000000000", "loader.batch_size=1000000000")
-        self.assertIn("-s model.layers.1=1000000000: error: 'model.layers' must be >= 1, <= 16777216", err)
+        self.assertIn("-s model.layers.1=1000000000: error: 'model.layers.1' must be >= 1, <= 16777216", err)
         self.assertIn("-s loader.batch_size=1000000000: error: 'loader.batch_size' must be >= 1, <= 16777216", err)
 
 
