@@ -32,6 +32,7 @@ struct BenchArguments {
   int node_rank = 0;
   bool csv = false;
   bool fit = false;
+  std::string html;
   std::vector<std::string> expectations;
   OutputFlags output;
 };
@@ -154,8 +155,8 @@ int time_collectives(BenchArguments& arguments) {
                                 request.world_size / arguments.nnodes);
   options.node_rank = arguments.node_rank;
   options.bind_cores = false;
-  BenchView view(
-      {arguments.output.style(), request, arguments.csv, arguments.fit, expectations_of(arguments)});
+  BenchView view({arguments.output.style(), request, arguments.csv, arguments.fit, arguments.html,
+                  expectations_of(arguments)});
   if (request.world_size == 1)
     view.log(-1, "warning", "one rank has nobody to talk to: these are times of calls that move nothing");
   return view.finish(run_job(options, view));
@@ -227,6 +228,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
       ->add_option("--expect", arguments->expectations,
                    "allreduce@4MiB>=5GB/s or allreduce/tcp@4B<=9us; not met: exit 1")
       ->allow_extra_args(false);
+  command->add_option("--html", arguments->html, "Writes a page with plots and all figures, for a browser");
   command->add_flag("--csv", arguments->csv, "CSV on standard output");
   arguments->output.add_to(*command);
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_bench(*arguments); }; });

@@ -10,6 +10,7 @@
 
 #include "cli/exit_codes.h"
 #include "cli/failure_text.h"
+#include "core/report/bench_page.h"
 #include "core/report/bench_table.h"
 #include "core/report/text.h"
 
@@ -43,6 +44,7 @@ std::int64_t wrong_elements(const std::vector<BenchRow>& rows) {
 }  // namespace
 
 BenchView::BenchView(BenchViewOptions options) : options_(std::move(options)) {
+  if (!options_.html.empty()) page_.emplace(options_.html);
   if (options_.csv) print(report::csv_header());
 }
 
@@ -155,6 +157,7 @@ int BenchView::finish(const JobOutcome& outcome) {
     failure = *outcome.failure;
   } else {
     if (options_.fit) print_fits();
+    if (page_) page_->commit(report::bench_page(options_.request, start_, rows_));
     const auto failed = failed_expectations();
     const std::int64_t wrong = wrong_elements(rows_);
     if (failed.empty() && wrong == 0) return 0;

@@ -1,10 +1,12 @@
 // What `dtorch bench` shows: tables as nccl-tests prints them, JSON lines or CSV on stdout, progress on stderr.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/terminal.h"
 #include "core/base/bench_messages.h"
+#include "core/base/whole_file.h"
 #include "core/launch/launcher.h"
 #include "core/report/bandwidth.h"
 
@@ -15,12 +17,14 @@ struct BenchViewOptions {
   BenchRequest request;
   bool csv = false;
   bool fit = false;
+  std::string html;  ///< a page to write in the end; empty: none
   std::vector<report::Expectation> expectations;
 };
 
 /** Shows a benchmark. Give it to run_job(), then call finish() with the outcome. One thread. */
 class BenchView : public JobObserver {
  public:
+  /** Throws Error(cannot_create) when the page has no place. */
   explicit BenchView(BenchViewOptions options);
 
   void plan(const nlohmann::json&) override {}
@@ -35,7 +39,8 @@ class BenchView : public JobObserver {
   void log(int rank, const std::string& level, const std::string& text) override;
   void output(int rank, bool is_stderr, const std::string& line) override;
 
-  /** Prints what is left and judges the expectations, or prints the failure. Returns the exit code. */
+  /** Prints what is left, writes the page and judges the expectations, or prints the failure. Returns the exit code. Throws
+   * Error(cannot_write). */
   int finish(const JobOutcome& outcome);
 
  private:
@@ -51,6 +56,7 @@ class BenchView : public JobObserver {
   std::vector<std::string> failed_expectations() const;
 
   BenchViewOptions options_;
+  std::optional<WholeFile> page_;
   BenchStart start_;
   std::vector<BenchRow> rows_;
   std::size_t operation_begin_ = 0;  ///< index in rows_ of the current operation's first

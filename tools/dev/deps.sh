@@ -1,13 +1,14 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables are shared with the other parts of ./dev
 # What must be there before a build: system packages, CMake, libtorch. Nothing is done, or asked, for what is there already.
 
-# packages_of run|test|optional
+# packages_of run|test, and what is wanted beside them where the archive has it
 packages_of() {
   case $1 in
     run) echo build-essential ninja-build ccache cmake ca-certificates python3 python3-venv libgloo-dev libcli11-dev libyaml-cpp-dev \
       libfmt-dev nlohmann-json3-dev libcurl4-openssl-dev zlib1g-dev libssl-dev ;;
     test) echo libgtest-dev libgmock-dev clang-format clang-tidy shellcheck iproute2 ;;
-    optional) echo dataset-fashion-mnist ;; # stands in when MNIST cannot be downloaded; not in every archive
+    optional_run) echo dataset-fashion-mnist ;; # stands in when MNIST cannot be downloaded
+    optional_test) echo chromium ;; # looks at pages; in Ubuntu's archive it is no package
   esac
 }
 
@@ -33,23 +34,29 @@ missing_packages() {
 }
 
 install_packages() {
-  local set wanted missing extra
+  local set name wanted missing extra
   mapfile -t wanted < <(for set in "$@"; do packages_of "$set"; done | tr ' ' '\n')
+  mapfile -t extra < <(for set in "$@"; do packages_of "optional_$set"; done | tr ' ' '\n')
   if ! command -v dpkg-query >/dev/null; then
-    say "this is no Debian or Ubuntu: please see to the equivalents of these packages yourself: ${wanted[*]}"
+    say "this is no Debian or Ubuntu: please see to the equivalents of these packages yourself: ${wanted[*]} ${extra[*]}"
     return
   fi
   mapfile -t missing < <(missing_packages "${wanted[@]}")
+  mapfile -t extra < <(missing_packages "${extra[@]}")
+  if [ ${#missing[@]} -gt 0 ]; then
+    become_root "apt-get install ${missing[*]}"
+    # An apt that was killed half way leaves dpkg to be completed first.
+    if compgen -G '/var/lib/dpkg/updates/[0-9]*' >/dev/null; then as_root dpkg --configure -a </dev/null >"$log" 2>&1 || true; fi
+    apt_get update >"$log" 2>&1 || true # a broken extra source must not stop us; if ours are broken, install says so
+  elif [ ${#extra[@]} -gt 0 ] && ! can_become_root; then
+    say "going on without ${extra[*]}, which this user may not install"
+    return
+  fi
+  for name in "${extra[@]}"; do
+    if apt-cache show "$name" >/dev/null 2>&1; then missing+=("$name"); else say "this archive has no $name: going on without"; fi
+  done
   [ ${#missing[@]} -gt 0 ] || return 0
   changed=yes
-  become_root "apt-get install ${missing[*]}"
-  # An apt that was killed half way leaves dpkg to be completed first.
-  if compgen -G '/var/lib/dpkg/updates/[0-9]*' >/dev/null; then as_root dpkg --configure -a </dev/null >"$log" 2>&1 || true; fi
-  apt_get update >"$log" 2>&1 || true # a broken extra source must not stop us; if ours are broken, install says so
-  read -ra extra < <(packages_of optional)
-  for extra in $(missing_packages "${extra[@]}"); do
-    if apt-cache show "$extra" >/dev/null 2>&1; then missing+=("$extra"); else say "this archive has no $extra: going on without"; fi
-  done
   say "installing system packages (a few minutes; log: $log): ${missing[*]}"
   apt_get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 || explain_apt_failure
   mapfile -t missing < <(missing_packages "${wanted[@]}")
@@ -71,11 +78,20 @@ explain_apt_failure() {
   fail 71 "apt-get failed (see $log)."$'\n'"$reason"
 }
 
-# become_root COMMAND: makes as_root usable, or says what an administrator should run.
-become_root() {
+# Without a question asked; makes as_root usable.
+can_become_root() {
   if [ "$(id -u)" -eq 0 ]; then
     sudo_prefix=()
-  elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }; }; then
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+    sudo_prefix=(sudo)
+  else
+    return 1
+  fi
+}
+# become_root COMMAND: the same, with a password asked for on a terminal, or says what an administrator should run.
+become_root() {
+  can_become_root && return
+  if command -v sudo >/dev/null && [ -t 0 ] && sudo -v; then
     sudo_prefix=(sudo)
   else
     fail 77 "system packages are missing and this user may not install them. Ask an administrator to run:
