@@ -27,11 +27,15 @@ class DevTest(unittest.TestCase):
         path.chmod(0o755)
 
     def dev(self, *arguments, **environment):
+        code, _, said = self.dev_output(*arguments, **environment)
+        return code, said
+
+    def dev_output(self, *arguments, **environment):
         environment = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.folder), **environment}
         done = subprocess.run([str(SOURCE / "dev"), *arguments], env=environment, stdin=subprocess.DEVNULL, text=True,
                               capture_output=True, timeout=60, cwd="/")
         self.assertNotIn("Traceback", done.stderr)
-        return done.returncode, done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     def installed_torch(self):
         """A folder that looks like libtorch of our version."""
@@ -46,6 +50,40 @@ class DevTest(unittest.TestCase):
     def test_says_so_when_nothing_is_to_do(self):
         self.stand_in("dpkg-query", ALL_INSTALLED)
         self.assertEqual(self.dev("deps", DTORCH_TORCH_ROOT=self.installed_torch()), (0, "dev: nothing to install\n"))
+
+    def test_help_of_a_command_does_nothing_else(self):
+        for command in ("run", "test", "deps", "build", "lint", "format", "bench", "install"):
+            for flag in ("--help", "-h"):
+                with self.subTest(command=command, flag=flag):
+                    home = self.folder / "untouched"
+                    code, out, said = self.dev_output(command, flag, HOME=str(home))
+                    self.assertEqual((code, said), (0, ""))
+                    self.assertTrue(out.startswith(f"  ./dev {command} "), out)
+                    self.assertFalse(home.exists())
+        self.assertEqual(self.dev("nonsense", "--help")[0], 64)
+
+    def with_optional_package(self, install, identity=0):
+        """All is there but dataset-fashion-mnist, which the archive has."""
+        self.stand_in("dpkg-query", 'shift 2; for name; do [ "$name" = dataset-fashion-mnist ] || printf "installed:%s " "$name"; done')
+        self.stand_in("apt-cache", "exit 0")
+        self.stand_in("id", f"echo {identity}")
+        self.stand_in("apt-get", install)
+        return self.dev("deps", DTORCH_TORCH_ROOT=self.installed_torch())
+
+    def test_an_optional_package_is_installed_when_nothing_else_is_missing(self):
+        code, said = self.with_optional_package(f'echo "$*" >> {self.folder}/asked')
+        self.assertEqual(code, 0)
+        self.assertIn("installing system packages", said)
+        self.assertIn("install -y --no-install-recommends dataset-fashion-mnist\n", (self.folder / "asked").read_text())
+
+    def test_an_optional_package_stops_nobody(self):
+        code, said = self.with_optional_package("exit 100")
+        self.assertEqual(code, 0)
+        self.assertIn("dataset-fashion-mnist could not be installed", said)
+        shutil.rmtree(self.folder / "libtorch")
+        code, said = self.with_optional_package("exit 100", identity=1000)
+        self.assertEqual(code, 0)
+        self.assertIn("going on without dataset-fashion-mnist, which this user may not install", said)
 
     def test_names_what_an_administrator_should_install(self):
         self.stand_in("dpkg-query", NONE_INSTALLED)

@@ -34,7 +34,7 @@ missing_packages() {
 }
 
 install_packages() {
-  local set name wanted missing extra
+  local set name wanted missing extra needed=
   mapfile -t wanted < <(for set in "$@"; do packages_of "$set"; done | tr ' ' '\n')
   mapfile -t extra < <(for set in "$@"; do packages_of "optional_$set"; done | tr ' ' '\n')
   if ! command -v dpkg-query >/dev/null; then
@@ -44,6 +44,7 @@ install_packages() {
   mapfile -t missing < <(missing_packages "${wanted[@]}")
   mapfile -t extra < <(missing_packages "${extra[@]}")
   if [ ${#missing[@]} -gt 0 ]; then
+    needed=yes
     become_root "apt-get install ${missing[*]}"
     # An apt that was killed half way leaves dpkg to be completed first.
     if compgen -G '/var/lib/dpkg/updates/[0-9]*' >/dev/null; then as_root dpkg --configure -a </dev/null >"$log" 2>&1 || true; fi
@@ -58,7 +59,11 @@ install_packages() {
   [ ${#missing[@]} -gt 0 ] || return 0
   changed=yes
   say "installing system packages (a few minutes; log: $log): ${missing[*]}"
-  apt_get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 || explain_apt_failure
+  if ! apt_get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1; then
+    [ -z "$needed" ] || explain_apt_failure
+    say "${missing[*]} could not be installed (see $log): going on without"
+    return 0
+  fi
   mapfile -t missing < <(missing_packages "${wanted[@]}")
   [ ${#missing[@]} -eq 0 ] || fail 71 "still missing after the installation (see $log): ${missing[*]}"
 }
