@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backends/gloo/address.h"
-#include "core/comm/signal_block.h"
+#include "core/base/signal_block.h"
 
 namespace dtorch::gloo_backend {
 namespace {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 
 namespace dtorch {
 
@@ -18,6 +19,14 @@ void run_bounded(std::function<void()> call, Deadline deadline, const std::strin
   }
   thread.join();
   result.get();
+}
+
+void try_bounded(std::function<void()> call, std::chrono::milliseconds limit) {
+  try {
+    run_bounded(std::move(call), Deadline::after(limit), "it has not ended in time");
+  } catch (const std::exception& error) {
+    log_debug(std::string("given up after a failure: ") + error.what());
+  }
 }
 
 }  // namespace dtorch

@@ -1,5 +1,6 @@
 // Keeps a deadline on calls of other people's code that have none.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -14,5 +15,11 @@ namespace dtorch {
  */
 void run_bounded(std::function<void()> call, Deadline deadline, const std::string& message,
                  const std::string& help = {});
+
+/**
+ * The same for a call whose success nobody needs (a note in a store that may be stopped): what it throws is logged for
+ * debugging and dropped, as is a call that has not ended by the limit.
+ */
+void try_bounded(std::function<void()> call, std::chrono::milliseconds limit);
 
 }  // namespace dtorch

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/log.h"
+#include "core/comm/bounded.h"
 #include "core/comm/group_state.h"
 #include "core/comm/post_mortem.h"
 
@@ -85,7 +86,7 @@ std::map<int, FailureNote> bounded_notes(const StorePtr& store, const std::vecto
     std::map<int, FailureNote> notes;
   };
   const auto found = std::make_shared<Found>();
-  run_bounded(
+  try_bounded(
       [store, ranks, enough, limit, found] {
         auto notes = read_notes(store, ranks, Deadline::after(limit),
                                 [&](const auto& some) { return some.size() >= enough; });
@@ -135,7 +136,7 @@ void ProcessGroup::Impl::fail(const RingEntry& entry, const std::exception_ptr& 
   const FailureNote note{
       rank, cause.kind, cause.text, cause.ranks, entry.signature.sequence, describe(entry.signature)};
   // Told before connections are cut: whoever wakes from that finds the reason.
-  run_bounded([target = store, note] { publish_note(target, note); }, kPublishLimit);
+  try_bounded([target = store, note] { publish_note(target, note); }, kPublishLimit);
   backend->abort(cause.text);
   if (cause.kind == ErrorKind::lost) {
     explain_lost(cause, store, rank, size);
@@ -187,7 +188,7 @@ void ProcessGroup::Impl::abort(const std::string& reason) {
                              record, {}, {}, true);
   }
   // A moment for the note to arrive; waiters must wake soon, whatever the store does.
-  run_bounded([target = store, note] { publish_note(target, note); }, std::chrono::milliseconds(20));
+  try_bounded([target = store, note] { publish_note(target, note); }, std::chrono::milliseconds(20));
   backend->abort(reason);
 }
 

@@ -1,8 +1,5 @@
 #include "core/comm/post_mortem.h"
 
-#include <condition_variable>
-#include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -57,28 +54,6 @@ std::map<int, FailureNote> read_notes(const StorePtr& store, const std::vector<i
     if (enough(notes) || deadline.expired()) return notes;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-}
-
-bool run_bounded(std::function<void()> task, std::chrono::milliseconds limit) {
-  struct Shared {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-  };
-  const auto shared = std::make_shared<Shared>();
-  std::thread([shared, task = std::move(task)]() mutable {
-    try {
-      task();
-    } catch (const std::exception& error) {
-      log_debug(std::string("store unreachable after a failure: ") + error.what());
-    }
-    task = nullptr;
-    const std::lock_guard lock(shared->mutex);
-    shared->done = true;
-    shared->changed.notify_all();
-  }).detach();
-  std::unique_lock lock(shared->mutex);
-  return shared->changed.wait_for(lock, limit, [&] { return shared->done; });
 }
 
 }  // namespace dtorch

@@ -32,11 +32,4 @@ void publish_note(const StorePtr& store, const FailureNote& note);
 std::map<int, FailureNote> read_notes(const StorePtr& store, const std::vector<int>& ranks, Deadline deadline,
                                       const std::function<bool(const std::map<int, FailureNote>&)>& enough);
 
-/**
- * Runs `task` on a thread of its own and waits for it at most that long: a store whose server is stopped
- * answers never. The task must own all it uses, since it may outlive the call; what it throws is dropped.
- * False if it did not end in time.
- */
-bool run_bounded(std::function<void()> task, std::chrono::milliseconds limit);
-
 }  // namespace dtorch

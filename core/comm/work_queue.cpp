@@ -5,7 +5,7 @@
 #include <deque>
 #include <thread>
 
-#include "core/comm/signal_block.h"
+#include "core/base/signal_block.h"
 
 namespace dtorch {
 namespace {

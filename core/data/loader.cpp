@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -13,6 +12,7 @@
 
 #include "core/base/deadline.h"
 #include "core/base/error.h"
+#include "core/base/signal_block.h"
 #include "core/data/batch.h"
 #include "core/data/batch_pool.h"
 #include "core/data/gather.h"
@@ -22,22 +22,6 @@ namespace {
 
 constexpr int kMaxWorkers = 64;
 constexpr std::int64_t kMinDepth = 4;  // batches ahead of need
-
-// Signals are for the main thread: a handler that ran here would hold up the batches.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 ItemView view_of(const ImageDataset& dataset) {
   const auto& images = dataset.images();
@@ -92,7 +76,7 @@ struct DataLoader::Impl {
         pool(batch_shape(*dataset, 0)),
         cells(static_cast<std::size_t>(
             options.workers == 0 ? 1 : std::max<std::int64_t>(kMinDepth, 2 * options.workers))) {
-    const SignalsBlocked blocked;
+    const AllSignalsBlock blocked;  // a handler that ran in a worker would hold up the batches
     try {
       for (int i = 0; i < options.workers; ++i) threads.emplace_back([this] { work(); });
     } catch (const std::system_error& error) {

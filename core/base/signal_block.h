@@ -5,6 +5,22 @@
 
 namespace dtorch {
 
+/** Keeps every signal from the threads that are started in its life: signals are for the main thread. */
+class AllSignalsBlock {
+ public:
+  AllSignalsBlock() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~AllSignalsBlock() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  AllSignalsBlock(const AllSignalsBlock&) = delete;
+  AllSignalsBlock& operator=(const AllSignalsBlock&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 /** Blocks one signal in this thread until destroyed. One that this thread caused meanwhile (SIGPIPE, by writing) is
  * dropped: let through in the end, it would end the process after all. */
 class SignalBlock {
