@@ -115,6 +115,8 @@ bool Downloader::try_mirror(const DownloadRequest& request, const std::string& u
       case TransferEnd::complete: {
         const auto fault = request.fault(part_path);
         if (fault.empty()) return true;
+        // The next file must not begin with what such a server still sends.
+        transfer_ = std::make_unique<HttpTransfer>();
         // Never go on with what is wrong. A resumed file may be wrong only because its pieces do not belong
         // together.
         if (::ftruncate(part, 0) != 0) throw_cannot(ErrorKind::cannot_write, part_path, "ftruncate", errno);

@@ -1,4 +1,5 @@
 """Downloads of datasets from mirrors of the test's own on loopback: whole, cut, wrong, slow, two processes at once."""
+import ctypes
 import gzip
 import hashlib
 import http.server
@@ -16,6 +17,8 @@ import time
 import unittest
 
 PROBE = os.environ["DTORCH_BUILD"] + "/data_probe"
+CLONE_NEWNS = 0x20000
+MS_RDONLY, MS_REC, MS_PRIVATE = 1, 0x4000, 0x40000
 NAMES = ["train-images", "train-labels", "t10k-images", "t10k-labels"]
 
 
@@ -112,6 +115,12 @@ class Mirror(http.server.BaseHTTPRequestHandler):
 
     def serve_empty(self, name, seen):
         self.head(200, 0)
+
+    def serve_understates(self, name, seen):
+        """Says that the file ends a little earlier than it does."""
+        self.head(200, len(self.data) - 100)
+        self.wfile.write(self.data)
+        self.close_connection = True
 
     def serve_moved(self, name, seen):
         self.head(302, 0, [("Location", f"/good/{name}.gz")])
@@ -303,6 +312,15 @@ class DownloadTest(unittest.TestCase):
         self.assertIn(f"announced/{BIG}.gz: more than the expected", result["message"])
         self.assertIn(f"endless/{BIG}.gz: more than the expected", result["message"])
 
+    def test_a_mirror_that_lies_about_the_length_is_found_out(self):
+        result = self.probe("understates")
+        self.assertEqual(result["kind"], "data")
+        self.assertIn("expected MD5 ", result["message"])
+        self.assert_nothing_left()
+
+    def test_what_such_a_mirror_still_sends_is_no_answer_to_the_next_question(self):
+        self.assert_whole(self.probe("understates", "good"))
+
     def test_leaves_a_mirror_that_stalls(self):
         began = time.monotonic()
         self.assert_whole(self.probe("stalls", "good", stall_ms=1000))
@@ -353,6 +371,31 @@ class DownloadTest(unittest.TestCase):
         self.assertEqual((self.root / (BIG + ".gz.part")).stat().st_size, 100_000)
         self.assert_whole(self.probe("good"))
         self.assertEqual(self.ranges("good")[-1], "bytes=100000-")
+
+    def mounted(self, read_only=False):
+        """What makes root a small disk of the probe's own."""
+        self.root.mkdir()
+
+        def mount():
+            libc = ctypes.CDLL(None, use_errno=True)
+            for result in (libc.unshare(CLONE_NEWNS), libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None),
+                           libc.mount(b"dtorch-test", os.fsencode(self.root), b"tmpfs", MS_RDONLY if read_only else 0, b"size=96k")):
+                if result != 0:
+                    raise OSError(ctypes.get_errno(), "a disk for the test")
+        return mount
+
+    @unittest.skipUnless(os.geteuid() == 0, "mounting needs root")
+    def test_a_disk_that_is_really_full_is_said(self):
+        result = self.probe("good", preexec=self.mounted())
+        self.assertEqual(result["kind"], "cannot_write")
+        self.assertIn(f"{BIG}.gz.part: write: No space left on device", result["message"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "mounting needs root")
+    def test_a_root_that_cannot_be_written_is_said(self):
+        result = self.probe("good", preexec=self.mounted(read_only=True))
+        self.assertIn(result["kind"], ("cannot_create", "cannot_write"))
+        self.assertIn(f"{self.root}/", result["message"])
+        self.assertRegex(result["message"], "Read-only file system|Permission denied")
 
     def test_a_root_that_cannot_be_made_is_said(self):
         (self.folder / "file").write_text("")
