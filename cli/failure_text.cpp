@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/exit_codes.h"
+#include "core/base/host.h"
 #include "core/report/text.h"
 
 namespace dtorch {
@@ -75,7 +76,9 @@ std::string failure_text(const Failure& failure, const std::vector<std::string>&
   } else {
     text += indented(failure.message, "  ");
   }
-  if (const std::string place = placed && failure.rank < 0 ? "" : place_text(failure); !place.empty())
+  // A spec's mistake stands where it is said to stand; only another machine's pre-flight needs to be named.
+  const bool here = placed && failure.rank < 0 && failure.host == host_name();
+  if (const std::string place = here ? "" : place_text(failure); !place.empty())
     text += fmt::format("  {}\n", report::printable(place));
   if (!failure.missing_ranks.empty())
     text += fmt::format("  did not come: rank {}\n", fmt::join(failure.missing_ranks, ", "));

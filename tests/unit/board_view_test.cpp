@@ -12,6 +12,7 @@
 
 #include "cli/failure_text.h"
 #include "cli/run_view.h"
+#include "core/base/host.h"
 
 namespace dtorch {
 namespace {
@@ -231,6 +232,16 @@ struct OutputCase {
   Progress progress;
   bool colour;
 };
+
+TEST(FailureTextTest, OnlyAnotherMachinesPreflightIsNamed) {
+  Failure failure;
+  failure.kind = ErrorKind::spec;
+  failure.message = "job.yaml:2:9: error: the rank on this machine needs too much";
+  failure.host = host_name();
+  EXPECT_EQ(failure_text(failure, {}, false), failure.message + "\n");
+  failure.host = "node-b";
+  EXPECT_EQ(failure_text(failure, {}, false), failure.message + "\n  on node-b\n");
+}
 
 TEST(OutputTest, DecidesAsPeopleExpect) {
   const std::map<std::string, std::string> xterm{{"TERM", "xterm-256color"}};
