@@ -11,16 +11,17 @@
 namespace dtorch::gloo_backend {
 
 GlooBackend::GlooBackend(std::shared_ptr<MeshContext> context, int rank, int world)
-    : context_(std::move(context)), rank_(rank), world_(world), queue_([context = context_] {
+    : context_(std::move(context)),
+      rank_(rank),
+      world_(world),
+      lanes_([context = context_] { context->wake_orphans(); }),
+      queue_([context = context_] {
         if (context) context->wake_orphans();
       }) {}
 
 GlooBackend::~GlooBackend() {
   abort("the process group was destroyed");
-  // Their last words need the mutex, so they are joined without it.
-  std::map<LaneKey, std::unique_ptr<WorkQueue>> lanes;  // destroyed after the lock
-  const std::lock_guard lock(mutex_);
-  lanes.swap(lanes_);
+  lanes_.close();
 }
 
 WorkPtr GlooBackend::launch(Call call, std::function<void(const Call&, Progress&)> body, Counts output_counts,
@@ -90,10 +91,8 @@ std::exception_ptr GlooBackend::translate(const Call& call, const std::string& w
 }
 
 void GlooBackend::fail_all(const std::exception_ptr& error) {
-  const std::lock_guard lock(mutex_);
-  if (!failed_) failed_ = error;
   queue_.fail(error);
-  for (const auto& [key, lane] : lanes_) lane->fail(error);
+  lanes_.fail(error);
 }
 
 void GlooBackend::abort(const std::string& reason) {

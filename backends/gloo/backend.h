@@ -1,14 +1,13 @@
 // One rank's end of a process group over Gloo.
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <vector>
 
 #include "backends/gloo/context.h"
 #include "core/comm/backend.h"
+#include "core/comm/lanes.h"
 #include "core/comm/work_queue.h"
 
 namespace dtorch::gloo_backend {
@@ -44,7 +43,6 @@ class GlooBackend : public Backend {
 
  private:
   using Counts = std::vector<std::int64_t>;
-  using LaneKey = std::tuple<int, Operation, int>;  ///< peer, direction, tag
 
   WorkPtr launch(Call call, std::function<void(const Call&, Progress&)> body, Counts output_counts = {},
                  Counts input_counts = {});
@@ -61,9 +59,8 @@ class GlooBackend : public Backend {
   const int rank_;
   const int world_;
   std::mutex mutex_;
-  std::exception_ptr aborted_;                           // guarded by mutex_
-  std::exception_ptr failed_;                            // guarded by mutex_
-  std::map<LaneKey, std::unique_ptr<WorkQueue>> lanes_;  // guarded by mutex_
+  std::exception_ptr aborted_;  // guarded by mutex_
+  Lanes lanes_;
   WorkQueue queue_;
 };
 

@@ -9,8 +9,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "backends/gloo/address.h"
 #include "core/base/signal_block.h"
+#include "core/comm/address.h"
 
 namespace dtorch::gloo_backend {
 namespace {

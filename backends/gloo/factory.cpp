@@ -7,8 +7,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "backends/gloo/address.h"
 #include "backends/gloo/backend.h"
+#include "core/comm/address.h"
 
 namespace dtorch {
 namespace {
@@ -40,8 +40,7 @@ class GlooFactory : public BackendFactory {
     if (const auto reason = foreign_symbols(); !reason.empty()) throw Error(ErrorKind::lost, reason);
     std::shared_ptr<gloo_backend::MeshContext> context;
     if (world_size > 1) {
-      const auto address =
-          gloo_backend::choose_address(store, rank, world_size, options.interface, options.deadline);
+      const auto address = choose_address(store, rank, world_size, options.interface, options.deadline);
       context = std::make_shared<gloo_backend::MeshContext>(rank, world_size);
       try {
         context->connect(store, address, options.deadline);

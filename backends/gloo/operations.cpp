@@ -256,18 +256,7 @@ WorkPtr GlooBackend::point_to_point(const at::Tensor& tensor, int peer, int tag,
       if (call.finish) call.finish();
     });
   };
-  const LaneKey key{peer, call.signature.operation, tag};
-  const std::lock_guard lock(mutex_);
-  auto& lane = lanes_[key];
-  if (!lane) {
-    // Programs that number their messages would otherwise gather a thread for each tag.
-    std::erase_if(lanes_, [&key](const auto& entry) {
-      return entry.first != key && entry.second && entry.second->idle();
-    });
-    lane = std::make_unique<WorkQueue>([context = context_] { context->wake_orphans(); });
-    if (failed_) lane->fail(failed_);
-  }
-  return lane->push(std::move(job));
+  return lanes_.push(peer, call.signature.operation, tag, std::move(job));
 }
 
 }  // namespace dtorch::gloo_backend

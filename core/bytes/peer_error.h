@@ -12,14 +12,18 @@ namespace dtorch {
  * unknown). */
 class PeerError : public Error {
  public:
-  PeerError(ErrorKind kind, const std::string& message, std::vector<int> ranks = {}, std::string help = {})
-      : Error(kind, message, std::move(help)), ranks_(std::move(ranks)) {}
+  PeerError(ErrorKind kind, const std::string& message, std::vector<int> ranks = {}, std::string help = {},
+            bool told = false)
+      : Error(kind, message, std::move(help)), ranks_(std::move(ranks)), told_(told) {}
   /** lost: those whose connection broke; disagree: the one that called something else; timeout: those that
    * did not come. */
   const std::vector<int>& ranks() const { return ranks_; }
+  /** Not seen here: another rank gave up first and said why. */
+  bool told() const { return told_; }
 
  private:
   std::vector<int> ranks_;
+  bool told_;
 };
 
 }  // namespace dtorch

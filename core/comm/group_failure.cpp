@@ -32,7 +32,8 @@ Cause classify(const std::exception_ptr& error, const std::vector<int>& waiting_
   try {
     std::rethrow_exception(error);
   } catch (const PeerError& peer) {
-    Cause cause{peer.kind(), peer.what(), peer.ranks(), peer.help(), peer.kind() == ErrorKind::lost};
+    const bool consequence = peer.told() || peer.kind() == ErrorKind::lost;
+    Cause cause{peer.kind(), peer.what(), peer.ranks(), peer.help(), consequence};
     if (cause.kind == ErrorKind::timeout && cause.ranks.empty()) cause.ranks = waiting_for;
     return cause;
   } catch (const Error& known) {

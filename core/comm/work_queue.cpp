@@ -88,7 +88,7 @@ struct WorkQueue::State {
   std::deque<std::shared_ptr<QueuedWork>> queue;
   std::exception_ptr failure;
   std::function<void()> checkup;
-  bool running = false;
+  std::shared_ptr<QueuedWork> running;
   bool closing = false;
   std::thread thread;
 
@@ -99,14 +99,13 @@ struct WorkQueue::State {
     while (true) {
       changed.wait(lock, [this] { return closing || !queue.empty(); });
       if (queue.empty()) return;
-      const auto work = std::move(queue.front());
+      running = std::move(queue.front());
       queue.pop_front();
       const auto refusal = failure;
-      running = true;
       lock.unlock();
-      const auto error = work->run(refusal);
+      const auto error = running->run(refusal);
       lock.lock();
-      running = false;
+      running.reset();
       if (error && !failure) failure = error;
     }
   }
@@ -141,7 +140,7 @@ void WorkQueue::fail(std::exception_ptr error) {
 
 bool WorkQueue::idle() const {
   const std::lock_guard lock(state_->mutex);
-  return !state_->running && state_->queue.empty();
+  return state_->queue.empty() && (!state_->running || state_->running->is_completed());
 }
 
 }  // namespace dtorch

@@ -20,6 +20,8 @@ LAYERS = {
     "core/bench": "core/base core/bytes core/comm",
     "core/engine": "core/base core/bench core/job core/launch core/comm core/data core/parallel core/train core/report backends/registry",
     "backends/gloo": "core/base core/bytes core/comm",
+    "backends/tcp": "core/base core/bytes core/comm",
+    "backends/shm": "core/base core/bytes core/comm",
     "backends/registry": "core/base core/comm",
     "cli": "core/base core/job core/launch core/report",
     "include": "core/base core/bytes core/comm core/data core/parallel",
@@ -27,9 +29,9 @@ LAYERS = {
 # Single headers that are doors between layers.
 DOORS = {
     "cli": {"core/engine/engine.h"},
-    "backends/registry": {"backends/gloo/factory.h"},
+    "backends/registry": {"backends/gloo/factory.h", "backends/tcp/factory.h"},
 }
-SEES_LIBTORCH = {"core/bench", "core/comm", "core/data", "core/parallel", "core/train", "core/engine", "backends/gloo", "backends/registry", "include"}
+SEES_LIBTORCH = {"core/bench", "core/comm", "core/data", "core/parallel", "core/train", "core/engine", "backends/gloo", "backends/tcp", "backends/registry", "include"}
 LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 # Third-party header -> the folders that own it. nlohmann's and fmt's are everyone's.
 OWNERS = {

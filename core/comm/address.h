@@ -4,7 +4,7 @@
 
 #include "core/comm/backend_factory.h"
 
-namespace dtorch::gloo_backend {
+namespace dtorch {
 
 /**
  * The numeric address to bind: `wanted` when given (an interface's name or an address of this machine);
@@ -20,4 +20,4 @@ std::string choose_address(const StorePtr& store, int rank, int world_size, cons
 std::vector<std::string> gather_keys(const StorePtr& store, const std::string& prefix, int world_size,
                                      Deadline deadline);
 
-}  // namespace dtorch::gloo_backend
+}  // namespace dtorch

@@ -1,4 +1,4 @@
-#include "backends/gloo/address.h"
+#include "core/comm/address.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 #include "core/base/fd.h"
 #include "core/base/log.h"
 
-namespace dtorch::gloo_backend {
+namespace dtorch {
 namespace {
 
 std::string numeric(const sockaddr* address, socklen_t length) {
@@ -26,7 +26,7 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   return text.data();
 }
 
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+bool loopback_literal(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 struct Interface {
   std::string name;
@@ -44,7 +44,7 @@ std::vector<Interface> interfaces() {
     if (family != AF_INET && family != AF_INET6) continue;
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     const std::string address = numeric(entry->ifa_addr, length);
-    // A link-local IPv6 address needs a scope, which Gloo does not carry.
+    // A link-local IPv6 address needs a scope, which the published addresses do not carry.
     if (!address.empty() && address.find('%') == std::string::npos)
       found.push_back({entry->ifa_name, address, family});
   }
@@ -59,7 +59,7 @@ std::string address_of(const std::string& wanted) {
   std::vector<std::string> known;
   for (const auto& one : all) {
     if (one.name == wanted || one.address == wanted) return one.address;
-    if (wanted.starts_with("127.") && is_loopback(one.address)) return wanted;
+    if (wanted.starts_with("127.") && loopback_literal(one.address)) return wanted;
     known.push_back(one.name + " (" + one.address + ")");
   }
   throw Error(ErrorKind::spec, fmt::format("no network interface or address '{}' on this machine", wanted),
@@ -106,9 +106,9 @@ std::string route_to(const std::string& host) {
 
 std::string outward_address(const std::string& master) {
   std::string routed = route_to(master);
-  if (!routed.empty() && !is_loopback(routed)) return routed;
+  if (!routed.empty() && !loopback_literal(routed)) return routed;
   for (const auto& one : interfaces()) {
-    if (!is_loopback(one.address)) return one.address;
+    if (!loopback_literal(one.address)) return one.address;
   }
   throw Error(ErrorKind::os_resource,
               "the job spans several hosts but this machine has no address besides loopback",
@@ -133,7 +133,7 @@ std::vector<std::string> gather_keys(const StorePtr& store, const std::string& p
     if (missing.empty()) return values;
     if (deadline.expired()) {
       throw PeerError(ErrorKind::timeout,
-                      fmt::format("gloo: rank {} did not come to connect in time", fmt::join(missing, ", ")),
+                      fmt::format("rank {} did not come to connect in time", fmt::join(missing, ", ")),
                       missing);
     }
     std::this_thread::sleep_for(pause);
@@ -150,8 +150,8 @@ std::string choose_address(const StorePtr& store, int rank, int world_size, cons
     return "127.0.0.1";
   }
   std::string address = outward_address(master_of(store));
-  log_debug(fmt::format("gloo: rank {} uses the address {}", rank, address));
+  log_debug(fmt::format("rank {} uses the address {}", rank, address));
   return address;
 }
 
-}  // namespace dtorch::gloo_backend
+}  // namespace dtorch

@@ -1,0 +1,40 @@
+#include "core/comm/lanes.h"
+
+#include <algorithm>
+
+namespace dtorch {
+
+WorkPtr Lanes::push(int peer, Operation direction, int tag, WorkQueue::Job job) {
+  const Key key{peer, direction, tag};
+  const std::lock_guard lock(mutex_);
+  auto& lane = lanes_[key];
+  if (!lane) {
+    // Programs that number their messages would otherwise gather a thread for each tag.
+    std::erase_if(lanes_, [&key](const auto& entry) {
+      return entry.first != key && entry.second && entry.second->idle();
+    });
+    lane = std::make_unique<WorkQueue>(checkup_);
+    if (failed_) lane->fail(failed_);
+  }
+  return lane->push(std::move(job));
+}
+
+void Lanes::fail(const std::exception_ptr& error) {
+  const std::lock_guard lock(mutex_);
+  if (!failed_) failed_ = error;
+  for (const auto& [key, lane] : lanes_) lane->fail(error);
+}
+
+bool Lanes::idle() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& entry) { return entry.second->idle(); });
+}
+
+void Lanes::close() {
+  // Their last words may need the lock, so they are joined without it.
+  std::map<Key, std::unique_ptr<WorkQueue>> lanes;  // destroyed after the lock
+  const std::lock_guard lock(mutex_);
+  lanes.swap(lanes_);
+}
+
+}  // namespace dtorch
