@@ -44,7 +44,7 @@ function(dtorch_shared_library)
   endforeach()
   # libtorch_cpu exports a newer Gloo of its own; the first one loaded wins, so libgloo precedes it here and for users.
   target_link_options(dtorch PUBLIC LINKER:--no-as-needed ${GLOO_LIBRARY})
-  target_link_libraries(dtorch PRIVATE ${GLOO_LIBRARY} PUBLIC dtorch_torch PRIVATE dtorch_job dtorch_bytes dtorch_base CURL::libcurl
+  target_link_libraries(dtorch PRIVATE ${GLOO_LIBRARY} PUBLIC dtorch_torch PRIVATE dtorch_job dtorch_tcp_engine dtorch_bytes dtorch_base CURL::libcurl
       ZLIB::ZLIB OpenSSL::Crypto)
   target_include_directories(dtorch PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/include>"
       "$<INSTALL_INTERFACE:include;include/dtorch/internal>")

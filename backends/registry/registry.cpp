@@ -4,12 +4,13 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backends/gloo/factory.h"
+#include "backends/tcp/factory.h"
 #include "core/base/error.h"
 
 namespace dtorch {
 
 BackendTable backend_table() {
-  static const std::array<const BackendFactory*, 1> table{&gloo_factory()};
+  static const std::array<const BackendFactory*, 2> table{&gloo_factory(), &tcp_factory()};
   return table;
 }
 
