@@ -137,8 +137,7 @@ class ByteBackend : public Backend {
 
   WorkPtr message(int peer, int tag, Call call, Body body) {
     const auto direction = call.signature.operation;
-    auto job = [this, peer, call = std::move(call), body = std::move(body)](Progress& progress) {
-      progress.expect({peer});
+    auto job = [this, call = std::move(call), body = std::move(body)](Progress&) {
       run(call, call.deadline, body);
     };
     return lanes_.push(peer, direction, tag, std::move(job));

@@ -16,7 +16,7 @@ WorkPtr Lanes::push(int peer, Operation direction, int tag, WorkQueue::Job job) 
     lane = std::make_unique<WorkQueue>(checkup_);
     if (failed_) lane->fail(failed_);
   }
-  return lane->push(std::move(job));
+  return lane->push(std::move(job), {peer});
 }
 
 void Lanes::fail(const std::exception_ptr& error) {

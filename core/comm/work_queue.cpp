@@ -16,8 +16,10 @@ constexpr auto kCheckupInterval = std::chrono::milliseconds(100);
 
 class WorkQueue::QueuedWork : public Work {
  public:
-  QueuedWork(WorkQueue::Job job, std::function<void()> checkup)
-      : job_(std::move(job)), checkup_(std::move(checkup)) {}
+  QueuedWork(WorkQueue::Job job, std::function<void()> checkup, std::vector<int> peers)
+      : job_(std::move(job)), checkup_(std::move(checkup)) {
+    progress_.expect(std::move(peers));
+  }
 
   std::optional<Clock::time_point> completed_at() const override {
     const std::lock_guard lock(mutex_);
@@ -125,8 +127,8 @@ WorkQueue::~WorkQueue() {
   state_->thread.join();
 }
 
-WorkPtr WorkQueue::push(Job job) {
-  auto work = std::make_shared<QueuedWork>(std::move(job), state_->checkup);
+WorkPtr WorkQueue::push(Job job, std::vector<int> peers) {
+  auto work = std::make_shared<QueuedWork>(std::move(job), state_->checkup, std::move(peers));
   const std::lock_guard lock(state_->mutex);
   state_->queue.push_back(work);
   state_->changed.notify_all();

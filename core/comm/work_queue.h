@@ -40,8 +40,8 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /** The job is destroyed, with all it owns, before its Work completes. */
-  WorkPtr push(Job job);
+  /** The job is destroyed, with all it owns, before its Work completes. `peers`: the ranks it waits for at first. */
+  WorkPtr push(Job job, std::vector<int> peers = {});
   /** Fails all that has not begun, and all that is pushed later, with this error. The first call counts. */
   void fail(std::exception_ptr error);
   /** Nothing waits and nothing runs. */

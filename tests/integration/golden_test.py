@@ -9,7 +9,7 @@ import os
 import subprocess
 import unittest
 
-from train_support import FASHION, MNIST, SHARED, TIMEOUT, TrainingTest, events_of, read_losses, worst_relative_error
+from train_support import BACKENDS, FASHION, MNIST, SHARED, TIMEOUT, TrainingTest, events_of, read_losses, worst_relative_error
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
 PYTORCH = os.environ.get("DTORCH_PYTORCH")
@@ -32,6 +32,15 @@ class GoldenTest(Follower):
 
     def test_linear_on_fashion_mnist(self):
         self.follow(os.path.join(GOLDEN, "fashion_none_w2"), "model.activation=none")
+
+
+class BackendsTest(TrainingTest):
+    def test_all_give_the_same_losses_to_the_last_bit(self):
+        expected, _ = self.losses("backend=gloo")
+        for backend in BACKENDS[1:]:
+            got, events = self.losses(f"backend={backend}")
+            self.assertEqual(events_of(events, "result")[0]["backend"], backend)
+            self.assertEqual(got, expected, backend)
 
 
 @unittest.skipUnless(os.path.isdir(MNIST), "MNIST is only beside the project's own checkouts")

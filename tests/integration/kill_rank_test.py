@@ -11,7 +11,7 @@ import time
 
 import dtorch_testing
 from dtorch_testing import DTORCH, SLACK, DtorchTest, Running, overrides, wait_until
-from train_support import SPEC
+from train_support import BACKENDS, SPEC
 
 
 def listening_ports():
@@ -60,7 +60,8 @@ class KilledRank(RealJobTest):
         for number in range(count):
             before = os.listdir("/dev/shm"), listening_ports()
             world = moments.choice((2, 2, 3))
-            with self.start(world) as job:
+            backend = moments.choice(BACKENDS)
+            with self.start(world, f"backend={backend}") as job:
                 wait_until(lambda: len(job.ranks()) == world, 20, "all ranks run")
                 time.sleep(moments.uniform(0, 1.5))  # from before they load libtorch to the midst of an epoch
                 rank = moments.randrange(world)
@@ -68,7 +69,7 @@ class KilledRank(RealJobTest):
                 killed = time.monotonic()
                 result = job.wait(20)
                 took = time.monotonic() - killed
-            about = f"kill {number} (seed {seed}), rank {rank} of {world}, {took:.2f} s: {result!r}"
+            about = f"kill {number} (seed {seed}), rank {rank} of {world}, {backend}, {took:.2f} s: {result!r}"
             self.assertEqual(result.code, 69, about)
             error = self.error_of(result)
             self.assertEqual((error["rank"], error["signal"], error["host"]), (rank, 9, socket.gethostname()), about)
@@ -80,9 +81,9 @@ class KilledRank(RealJobTest):
 
 class StoppedRank(RealJobTest):
     def test_is_named_at_the_collectives_deadline(self):
-        for rank in (0, 1):
+        for rank, backend in [(0, "gloo"), *((1, backend) for backend in BACKENDS)]:
             before = os.listdir("/dev/shm"), listening_ports()
-            with self.start(2, "timeouts.collective=2s", "timeouts.shutdown=1s") as job:
+            with self.start(2, f"backend={backend}", "timeouts.collective=2s", "timeouts.shutdown=1s") as job:
                 wait_until(lambda: '"event":"step"' in job.text(job.out), 20, "training has begun")
                 os.kill(job.ranks()[rank], signal.SIGSTOP)
                 stopped = time.monotonic()

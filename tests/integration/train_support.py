@@ -11,6 +11,8 @@ DTORCH = os.environ["DTORCH"]
 SHARED = os.environ.get("DTORCH_SHARED", "")
 FASHION = "/usr/share/datasets/fashion-mnist"
 MNIST = os.path.join(SHARED, "data", "mnist")
+# What `backend` may be on any machine.
+BACKENDS = ("gloo", "tcp")
 # The machine may be busy with other tests.
 TIMEOUT = 240
 

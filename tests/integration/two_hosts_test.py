@@ -1,6 +1,7 @@
 """Jobs over two machines: two network namespaces joined by a cable, each with a host name and a /dev/shm of its own. Needs
 the right to make namespaces (root)."""
 import ctypes
+import itertools
 import os
 import pathlib
 import signal
@@ -89,9 +90,10 @@ class TwoHosts(DtorchTest):
         return results
 
     def test_train_over_ipv4_and_ipv6(self):
-        for init_method in ("tcp://10.77.0.1:29500", "tcp://[fd77::1]:29500"):
+        cases = itertools.product(("tcp://10.77.0.1:29500", "tcp://[fd77::1]:29500"), ("gloo", "tcp"))
+        for init_method, backend in cases:
             self.write(init_method)
-            results = self.both()
+            results = self.both(f"backend={backend}")
             accuracy = results[0].events("result")[0]["test_accuracy"]
             self.assertGreater(accuracy, 0.6, repr(results[0]))
             self.assertEqual(results[0].events("result")[0]["world_size"], 4)
@@ -104,8 +106,14 @@ class TwoHosts(DtorchTest):
             self.assert_exit(second.wait(60), 0)
 
     def test_a_killed_rank_ends_both_and_is_named_with_its_host(self):
+        for backend in ("gloo", "tcp"):
+            with self.subTest(backend):
+                self.kill_a_rank(backend)
+
+    def kill_a_rank(self, backend):
         self.write(epochs=100000)
-        with self.start(self.alpha, 0) as first, self.start(self.beta, 1) as second:
+        settings = [f"backend={backend}"]
+        with self.start(self.alpha, 0, *settings) as first, self.start(self.beta, 1, *settings) as second:
             wait_until(lambda: '"event":"step"' in first.text(first.out), 30, "training has begun")
             victim = second.ranks()[3]
             os.kill(victim, signal.SIGKILL)

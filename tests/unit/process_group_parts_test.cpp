@@ -94,6 +94,24 @@ TEST(WorkQueueTest, AFailedOperationFailsAllLaterOnes) {
   EXPECT_FALSE(ran);
 }
 
+TEST(WorkQueueTest, TellsWhomAnOperationWaitsForBeforeItBegins) {
+  Gate gate;
+  WorkQueue queue;
+  queue.push([&gate](Progress&) { gate.pass(); });
+  const auto waiting = queue.push([](Progress&) {}, {3});
+  EXPECT_THAT(waiting->waiting_for(), ElementsAre(3));
+  gate.open();
+  waiting->wait();
+}
+
+TEST(WorkQueueTest, IsIdleOnceItsWorkIsComplete) {
+  WorkQueue queue;
+  for (int i = 0; i < 1000; ++i) {
+    queue.push([](Progress&) {})->wait();
+    ASSERT_TRUE(queue.idle());
+  }
+}
+
 TEST(WorkQueueTest, FailLeavesTheOperationUnderWayAlone) {
   Gate gate;
   Gate begun;
