@@ -57,7 +57,7 @@ Direct::~Direct() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
   if (reader_.joinable()) reader_.join();
-  const Deadline limit = Deadline::after(kLinger);
+  const Deadline limit = Deadline::after(fate_.failed() ? std::chrono::seconds(0) : kLinger);
   for (const auto& one_peer : peers_) {
     if (one_peer) one_peer->stream->linger(limit);
   }

@@ -49,7 +49,7 @@ Exchange::Exchange(Mesh& mesh, Fate& fate, Direct& direct)
 }
 
 Exchange::~Exchange() {
-  const Deadline limit = Deadline::after(kLinger);
+  const Deadline limit = Deadline::after(fate_.failed() ? std::chrono::seconds(0) : kLinger);
   for (const auto& peer : peers_) {
     if (peer) peer->stream->linger(limit);
   }

@@ -95,9 +95,10 @@ void Stream::linger(Deadline deadline) {
     while (::recv(fd_.get(), inbox_.get(), kInbox, MSG_DONTWAIT) > 0) {
     }
     int left = 0;
-    pollfd broken{fd_.get(), 0, 0};
     if (::ioctl(fd_.get(), SIOCOUTQ, &left) != 0 || left == 0 || deadline.expired()) return;
-    if (::poll(&broken, 1, 1) > 0 && (broken.revents & POLLERR) != 0) return;
+    // A peer that has ended its side, or died, wants nothing more.
+    pollfd ended{fd_.get(), POLLRDHUP, 0};
+    if (::poll(&ended, 1, 1) > 0) return;
   }
 }
 
