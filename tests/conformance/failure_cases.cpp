@@ -38,8 +38,7 @@ void deadline_passes(Rank& rank, milliseconds timeout, const std::function<void(
   rank.tell(fmt::format("gave up {}", rank.rank()));
   // Before its deadline a rank gives up only if another one's, which began earlier, has passed.
   const bool in_time = thrown.consequence || thrown.after >= std::min(timeout, milliseconds(10));
-  expect(in_time && thrown.after < timeout + kSoon,
-         fmt::format("ended after {} ms", thrown.after.count()));
+  expect(in_time && thrown.after < timeout + kSoon, fmt::format("ended after {} ms", thrown.after.count()));
   expect_last_missing(thrown, rank, true);
   expect(contains(thrown.message, "#1") && contains(thrown.message, "bytes"), thrown.message);
 }

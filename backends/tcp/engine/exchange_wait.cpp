@@ -158,11 +158,11 @@ std::vector<int> Exchange::late() const {
 
 void Exchange::throw_timeout() const {
   const auto ranks = late();
-  throw PeerError(ErrorKind::timeout,
-                  fmt::format("tcp: {} (#{}) timed out: rank {} {}", describe(call_.signature),
-                              call_.signature.sequence, fmt::join(ranks, ", "),
-                              missing().empty() ? "stopped in the middle of it" : "did not come"),
-                  ranks);
+  throw PeerError(
+      ErrorKind::timeout,
+      fmt::format("tcp: {} (#{}) timed out: rank {} {}", describe(call_.signature), call_.signature.sequence,
+                  fmt::join(ranks, ", "), missing().empty() ? "stopped in the middle of it" : "did not come"),
+      ranks);
 }
 
 }  // namespace dtorch::tcp
