@@ -11,6 +11,21 @@ function(dtorch_light_library folder)
   target_link_libraries(dtorch_${name} PRIVATE dtorch_flags)
 endfunction()
 
+# PREFIX_baseline.cpp, PREFIX_avx2.cpp and PREFIX_avx512.cpp: the same loops for three levels of vector instructions, of
+# which the program picks one when it runs. Without contraction they give the same bits.
+function(dtorch_vector_levels prefix)
+  set(baseline "")
+  set(avx2 -mavx2)
+  set(avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+  foreach(level baseline avx2 avx512)
+    if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      set(${level} "")
+    endif()
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/${prefix}_${level}.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
+        COMPILE_OPTIONS "-O3;-ffp-contract=off;${${level}}")
+  endforeach()
+endfunction()
+
 function(dtorch_torch_settings target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${target} PRIVATE dtorch_flags dtorch_torch fmt::fmt-header-only nlohmann_json::nlohmann_json
@@ -44,7 +59,7 @@ function(dtorch_shared_library)
   endforeach()
   # libtorch_cpu exports a newer Gloo of its own; the first one loaded wins, so libgloo precedes it here and for users.
   target_link_options(dtorch PUBLIC LINKER:--no-as-needed ${GLOO_LIBRARY})
-  target_link_libraries(dtorch PRIVATE ${GLOO_LIBRARY} PUBLIC dtorch_torch PRIVATE dtorch_job dtorch_tcp_engine dtorch_bytes dtorch_base CURL::libcurl
+  target_link_libraries(dtorch PRIVATE ${GLOO_LIBRARY} PUBLIC dtorch_torch PRIVATE dtorch_job dtorch_tcp_engine dtorch_shm_engine dtorch_bytes dtorch_base CURL::libcurl
       ZLIB::ZLIB OpenSSL::Crypto)
   target_include_directories(dtorch PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR};${PROJECT_SOURCE_DIR}/include>"
       "$<INSTALL_INTERFACE:include;include/dtorch/internal>")

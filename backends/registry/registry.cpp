@@ -1,32 +1,62 @@
 #include "backends/registry/registry.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backends/gloo/factory.h"
+#include "backends/shm/factory.h"
 #include "backends/tcp/factory.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 
 namespace dtorch {
+namespace {
+
+/** shm within one host, else tcp. */
+class AutoFactory : public BackendFactory {
+ public:
+  std::string_view name() const override { return "auto"; }
+  Availability probe() const override { return tcp_factory().probe(); }
+  std::unique_ptr<Backend> create(const StorePtr& store, int rank, int world_size,
+                                  const BackendOptions& options) const override {
+    const bool shared = can_share_memory(store, rank, world_size, options.deadline);
+    const auto& chosen = shared ? shm_factory() : tcp_factory();
+    log_debug(fmt::format("auto: rank {} uses {}", rank, chosen.name()));
+    return chosen.create(store, rank, world_size, options);
+  }
+};
+
+}  // namespace
 
 BackendTable backend_table() {
-  static const std::array<const BackendFactory*, 2> table{&gloo_factory(), &tcp_factory()};
+  static const std::array<const BackendFactory*, 3> table{&gloo_factory(), &tcp_factory(), &shm_factory()};
   return table;
 }
 
 const BackendFactory& find_backend(const std::string& name) {
+  static const AutoFactory automatic;
+  if (name == automatic.name()) return automatic;
   std::string known;
-  std::string reasons;
   for (const auto* factory : backend_table()) {
-    known += std::string(known.empty() ? "" : ", ") + std::string(factory->name());
-    if (name != "auto" && name != factory->name()) continue;
-    const auto availability = factory->probe();
-    if (availability) return *factory;
-    reasons += std::string(reasons.empty() ? "" : "; ") + availability.reason;
+    known += fmt::format(", {}", factory->name());
+    if (name != factory->name()) continue;
+    if (const auto availability = factory->probe(); !availability) {
+      throw Error(ErrorKind::lost,
+                  fmt::format("the backend '{}' is not available: {}", name, availability.reason));
+    }
+    return *factory;
   }
-  if (reasons.empty())
-    throw Error(ErrorKind::spec, "unknown backend '" + name + "'", "known backends: auto, " + known);
-  throw Error(ErrorKind::lost, "the backend '" + name + "' is not available: " + reasons);
+  throw Error(ErrorKind::spec, "unknown backend '" + name + "'", "known backends: auto" + known);
+}
+
+PlannedBackend plan_backend(const std::string& asked, int world_size, int local_ranks) {
+  const std::string name(find_backend(asked).name());
+  if (name != "auto") return {name, "asked for"};
+  if (may_share_memory(world_size, local_ranks)) return {"shm", "auto: all ranks are on one host"};
+  return {"tcp", local_ranks < world_size ? "auto: the ranks are on several hosts"
+                                          : "auto: more ranks than shm serves"};
 }
 
 }  // namespace dtorch

@@ -1,21 +1,23 @@
-// float16 and bfloat16 as their bits, to and from float32. Rounds to nearest, ties to even, as PyTorch does.
+// float16 and bfloat16 as their bits, to and from float32. Rounds to nearest, ties to even, as PyTorch does. Always
+// inlined: the loops of reductions are compiled for several kinds of processors, and a shared copy would be one of
+// theirs.
 #pragma once
 #include <bit>
 #include <cstdint>
 
 namespace dtorch {
 
-inline float from_bfloat16(std::uint16_t bits) {
+[[gnu::always_inline]] inline float from_bfloat16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-inline std::uint16_t to_bfloat16(float value) {
+[[gnu::always_inline]] inline std::uint16_t to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if (value != value) return 0x7fc0;
-  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  return static_cast<std::uint16_t>(value != value ? 0x7fc0U : rounded);
 }
 
-inline float from_float16(std::uint16_t bits) {
+[[gnu::always_inline]] inline float from_float16(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(bits & 0x7fffU) << 13;
   // The exponent is moved to float32's place and corrected by a multiplication, which makes subnormals right too.
@@ -24,19 +26,19 @@ inline float from_float16(std::uint16_t bits) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scaled) | special | sign);
 }
 
-inline std::uint16_t to_float16(float value) {
+/** All cases are computed and one is taken, so that loops over it become vector code. */
+[[gnu::always_inline]] inline std::uint16_t to_float16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
+  const std::uint32_t sign = (bits >> 16) & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return static_cast<std::uint16_t>(sign | 0x7e00U);
-  if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // rounds to infinity
-  if (magnitude < 0x38800000U) {
-    // Subnormal: adding 0.5 leaves the wanted bits, rounded, at the end of the mantissa.
-    const float aligned = std::bit_cast<float>(magnitude) + 0.5F;
-    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x3f000000U));
-  }
-  return static_cast<std::uint16_t>(sign |
-                                    ((magnitude - 0x38000000U + 0xfff + ((magnitude >> 13) & 1)) >> 13));
+  const std::uint32_t normal = (magnitude - 0x38000000U + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  // Subnormal: adding 0.5 leaves the wanted bits, rounded, at the end of the mantissa.
+  const float aligned = std::bit_cast<float>(magnitude) + 0.5F;
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(aligned) - 0x3f000000U;
+  std::uint32_t result = magnitude < 0x38800000U ? subnormal : normal;
+  result = magnitude >= 0x477ff000U ? 0x7c00U : result;  // rounds to infinity
+  result = magnitude > 0x7f800000U ? 0x7e00U : result;
+  return static_cast<std::uint16_t>(sign | result);
 }
 
 }  // namespace dtorch

@@ -17,8 +17,16 @@ class StoreView : public PlainStore {
   void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
   std::string get(const std::string& key, Deadline deadline) override {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
-    store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
-    return store_->get_to_str(key);
+    try {
+      store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
+      return store_->get_to_str(key);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      // libtorch's says the same for a key that did not come and for a server that is gone.
+      throw Error(deadline.expired() ? ErrorKind::timeout : ErrorKind::lost,
+                  "the store has no " + key + ": " + error.what());
+    }
   }
 
  private:

@@ -56,16 +56,6 @@ std::vector<SpecProblem> step_problems(const JobSpec& spec, const DatasetInfo& i
            "lower world_size, or set sampler.drop_last to false"}};
 }
 
-std::string backend_reason(const std::string& asked, const BackendFactory& chosen) {
-  if (asked != "auto") return "asked for";
-  std::string reason = "the first available one";
-  for (const auto* factory : backend_table()) {
-    if (factory == &chosen) break;
-    reason += fmt::format("; {}: {}", factory->name(), factory->probe().reason);
-  }
-  return reason;
-}
-
 }  // namespace
 
 void check_fits(const JobSpec& spec, const DatasetInfo& info, const SpecPlaces& places, int local_ranks) {
@@ -95,7 +85,7 @@ std::vector<std::string> versions() {
 
 nlohmann::json preflight(const JobSpec& spec, const SpecPlaces& places, int local_ranks) {
   const auto device = resolve_device(spec.device);
-  const auto& backend = find_backend(spec.backend);
+  const auto backend = plan_backend(spec.backend, spec.world_size, local_ranks);
   build_loss(spec.loss);
   build_optimizer(spec.optimizer, {torch::zeros({1})});
   auto model = model_plan(spec.model);
@@ -105,8 +95,8 @@ nlohmann::json preflight(const JobSpec& spec, const SpecPlaces& places, int loca
   return {
       {"job", spec.name},
       {"world_size", spec.world_size},
-      {"backend", backend.name()},
-      {"backend_reason", backend_reason(spec.backend, backend)},
+      {"backend", backend.name},
+      {"backend_reason", backend.reason},
       {"init_method", spec.init_method},
       {"device", device},
       {"seed", spec.seed},

@@ -12,7 +12,7 @@ SHARED = os.environ.get("DTORCH_SHARED", "")
 FASHION = "/usr/share/datasets/fashion-mnist"
 MNIST = os.path.join(SHARED, "data", "mnist")
 # What `backend` may be on any machine.
-BACKENDS = ("gloo", "tcp")
+BACKENDS = ("gloo", "tcp", "shm")
 # The machine may be busy with other tests.
 TIMEOUT = 240
 

@@ -98,6 +98,14 @@ class TwoHosts(DtorchTest):
             self.assertGreater(accuracy, 0.6, repr(results[0]))
             self.assertEqual(results[0].events("result")[0]["world_size"], 4)
 
+    def test_auto_takes_tcp_between_hosts_and_shm_is_refused(self):
+        self.write()
+        self.assertEqual(self.both("backend=auto")[0].events("result")[0]["backend"], "tcp")
+        with self.start(self.alpha, 0, "backend=shm") as first, self.start(self.beta, 1, "backend=shm") as second:
+            for result in (first.wait(60), second.wait(60)):
+                self.assert_exit(result, 78)
+                self.assertIn("is not on the host of rank 0 (alpha)", repr(result))
+
     def test_a_machine_that_lends_its_slots_trains_too(self):
         self.write()
         with self.alpha.run("run", self.spec, "--json", "--nnodes", 2, "--node-rank", 0, cwd=self.folder) as first, \

@@ -29,9 +29,9 @@ LAYERS = {
 # Single headers that are doors between layers.
 DOORS = {
     "cli": {"core/engine/engine.h"},
-    "backends/registry": {"backends/gloo/factory.h", "backends/tcp/factory.h"},
+    "backends/registry": {"backends/gloo/factory.h", "backends/shm/factory.h", "backends/tcp/factory.h"},
 }
-SEES_LIBTORCH = {"core/bench", "core/comm", "core/data", "core/parallel", "core/train", "core/engine", "backends/gloo", "backends/tcp", "backends/registry", "include"}
+SEES_LIBTORCH = {"core/bench", "core/comm", "core/data", "core/parallel", "core/train", "core/engine", "backends/gloo", "backends/shm", "backends/tcp", "backends/registry", "include"}
 LIBTORCH = re.compile(r"(torch|ATen|c10|caffe2)/")
 # Third-party header -> the folders that own it. nlohmann's and fmt's are everyone's.
 OWNERS = {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "backends/shm/engine/engine.h"
 #include "backends/shm/engine/memory.h"
 #include "backends/shm/engine/passing.h"
 #include "core/base/host.h"
@@ -44,44 +46,38 @@ Token random_token() {
   return token;
 }
 
-/** Equal for two processes exactly if one can reach the other's abstract sockets. */
-std::string locality() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::error_code ignored;
-  return boot + "/" + std::filesystem::read_symlink("/proc/self/ns/net", ignored).string();
-}
-
 std::string host_key(int rank) { return fmt::format("shm/host/{}", rank); }
 constexpr const char* kHub = "shm/hub";
 
-/** Why the ranks cannot share memory; empty if they can. */
-std::string apart(PlainStore& store, int world, Deadline deadline) {
+/** Throws unless all ranks have come and can share memory: the same error on every rank. */
+void check_all_here(PlainStore& store, int rank, int world, Deadline deadline) {
+  store.set(host_key(rank), locality() + " " + host_name());
   std::vector<int> missing;
-  for (int rank = 1; rank < world; ++rank) {
-    std::string theirs;
+  std::vector<std::string> hosts(static_cast<std::size_t>(world));
+  for (int peer = 0; peer < world; ++peer) {
     try {
-      theirs = store.get(host_key(rank), deadline);
+      hosts[static_cast<std::size_t>(peer)] = store.get(host_key(peer), deadline);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::timeout) throw;
-      missing.push_back(rank);
-      continue;
+      missing.push_back(peer);
     }
-    const auto blank = theirs.find(' ');
-    if (theirs.substr(0, blank) == locality()) continue;
-    const std::string name = blank == std::string::npos ? "?" : theirs.substr(blank + 1);
-    return fmt::format("rank {} ({}) is not on the same host as rank 0 ({}), or in another network namespace",
-                       rank, name, host_name());
   }
-  if (missing.empty()) return {};
-  throw PeerError(ErrorKind::timeout,
-                  fmt::format("rank{} {} did not come to the shared memory", missing.size() == 1 ? "" : "s",
-                              fmt::join(missing, ", ")),
-                  missing);
-}
-
-[[noreturn]] void refuse(const std::string& reason) {
-  throw Error(ErrorKind::lost, reason, "shm serves ranks of one host; use tcp, gloo or auto across hosts");
+  if (!missing.empty()) {
+    throw PeerError(ErrorKind::timeout,
+                    fmt::format("shm: rank {} did not come to connect in time", fmt::join(missing, ", ")),
+                    missing);
+  }
+  const auto place = [](const std::string& host) { return host.substr(0, host.find(' ')); };
+  const auto name = [](const std::string& host) { return host.substr(host.find(' ') + 1); };
+  for (int peer = 1; peer < world; ++peer) {
+    const auto& theirs = hosts[static_cast<std::size_t>(peer)];
+    if (place(theirs) == place(hosts[0])) continue;
+    throw Error(
+        ErrorKind::spec,
+        fmt::format("shm: rank {} ({}) is not on the host of rank 0 ({}), or in another network namespace",
+                    peer, name(theirs), name(hosts[0])),
+        "shm serves ranks of one host; use auto, tcp or gloo across hosts");
+  }
 }
 
 struct Pipe {
@@ -109,10 +105,9 @@ void greet_all(const Fd& listener, const Token& token, Connection& connection, D
       for (int rank = 1; rank < world; ++rank) {
         if (!connection.sockets[index(rank)].valid()) missing.push_back(rank);
       }
-      throw PeerError(
-          ErrorKind::timeout,
-          fmt::format("rank(s) {} did not connect to rank 0's shared memory", fmt::join(missing, ", ")),
-          missing);
+      throw PeerError(ErrorKind::timeout,
+                      fmt::format("shm: rank {} did not connect to rank 0 in time", fmt::join(missing, ", ")),
+                      missing);
     }
     Hello hello;
     std::vector<Fd> fds;
@@ -129,11 +124,6 @@ void greet_all(const Fd& listener, const Token& token, Connection& connection, D
 }
 
 Connection be_hub(PlainStore& store, int world, std::size_t bytes, std::size_t reserved, Deadline deadline) {
-  const auto reason = apart(store, world, deadline);
-  if (!reason.empty()) {
-    store.set(kHub, "!" + reason);
-    refuse(reason);
-  }
   Connection connection;
   connection.sockets.resize(index(world));
   connection.lifelines.resize(index(world));
@@ -163,7 +153,6 @@ Connection be_hub(PlainStore& store, int world, std::size_t bytes, std::size_t r
 
 Connection be_spoke(PlainStore& store, int rank, int world, std::size_t bytes, Deadline deadline) {
   const std::string hub = store.get(kHub, deadline);
-  if (hub.starts_with('!')) refuse(hub.substr(1));
   if (hub.starts_with('?')) throw Error(ErrorKind::os_resource, "rank 0 has " + hub.substr(1));
   std::istringstream words(hub);
   std::string name;
@@ -201,10 +190,17 @@ Connection be_spoke(PlainStore& store, int rank, int world, std::size_t bytes, D
 
 }  // namespace
 
+std::string locality() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code ignored;
+  return boot + "/" + std::filesystem::read_symlink("/proc/self/ns/net", ignored).string();
+}
+
 Connection connect(PlainStore& store, int rank, int world, std::size_t bytes, std::size_t reserved,
                    Deadline deadline) {
+  check_all_here(store, rank, world, deadline);
   if (rank == 0) return be_hub(store, world, bytes, reserved, deadline);
-  store.set(host_key(rank), locality() + " " + host_name());
   return be_spoke(store, rank, world, bytes, deadline);
 }
 

@@ -79,12 +79,12 @@ class ShmCollectives : public ByteCollectives {
   /** Runs a call; its failure is that of every later one. */
   template <typename Body>
   void guarded(Body body) {
-    group_.watch().check();
     if (failed_.load(std::memory_order_acquire)) {
       const std::lock_guard lock(mutex_);
       std::rethrow_exception(failure_);
     }
     try {
+      group_.watch().check();
       body();
     } catch (const PeerError& error) {
       if (error.kind() == ErrorKind::lost && error.ranks().size() == 1)
@@ -104,6 +104,8 @@ class ShmCollectives : public ByteCollectives {
 
   void reduce_to(const Reduction& what, const ByteCall& call);
   void gather_to(void* out, const void* in, std::size_t bytes, int root, const ByteCall& call);
+  template <typename SizeAt>
+  void check_counts(const ByteCall& call, const SizeAt& size_at) const;
   bool is_root(int root) const { return root == Group::kAll || root == rank_; }
   /** A small call: this rank's data goes with its arrival. */
   void arrive_with(const void* data, std::size_t bytes, const ByteCall& call) {
@@ -277,6 +279,27 @@ void ShmCollectives::reduce_scatter(void* out, const void* in, std::size_t count
   });
 }
 
+/** Every rank compares all pairs, so that all of them hear of a disagreement. */
+template <typename SizeAt>
+void ShmCollectives::check_counts(const ByteCall& call, const SizeAt& size_at) const {
+  const std::size_t element = std::max<std::size_t>(1, size_of(static_cast<DataType>(call.signature.dtype)));
+  const auto view = [&](int rank, int peer) {
+    CallSignature signature = group_.signature_of(rank);
+    const auto other = static_cast<std::size_t>(peer);
+    signature.to_peer = static_cast<std::int64_t>(size_at(rank, other) / element);
+    signature.from_peer = static_cast<std::int64_t>(size_at(rank, world_ + other) / element);
+    return signature;
+  };
+  for (int rank = 0; rank < group_.world(); ++rank) {
+    for (int peer = 0; peer <= rank; ++peer) {
+      const auto mine = view(rank, peer);
+      const auto theirs = view(peer, rank);
+      if (!agree(mine, theirs))
+        throw PeerError(ErrorKind::disagree, disagreement(rank, mine, peer, theirs), {rank, peer});
+    }
+  }
+}
+
 void ShmCollectives::all_to_all(void* out, const void* in, std::span<const std::size_t> out_bytes,
                                 std::span<const std::size_t> in_bytes, const ByteCall& call) {
   guarded([&] {
@@ -290,21 +313,10 @@ void ShmCollectives::all_to_all(void* out, const void* in, std::span<const std::
       std::memcpy(&bytes, group_.data_of(rank) + index * sizeof bytes, sizeof bytes);
       return bytes;
     };
-    const std::size_t element =
-        std::max<std::size_t>(1, size_of(static_cast<DataType>(call.signature.dtype)));
+    check_counts(call, size_at);
     std::size_t most = 0;
     for (int rank = 0; rank < group_.world(); ++rank) {
-      const auto peer = static_cast<std::size_t>(rank);
       for (std::size_t to = 0; to < world_; ++to) most = std::max(most, size_at(rank, to));
-      CallSignature mine = call.signature;
-      CallSignature theirs = group_.signature_of(rank);
-      mine.to_peer = static_cast<std::int64_t>(in_bytes[peer] / element);
-      mine.from_peer = static_cast<std::int64_t>(out_bytes[peer] / element);
-      theirs.to_peer = static_cast<std::int64_t>(size_at(rank, static_cast<std::size_t>(rank_)) / element);
-      theirs.from_peer =
-          static_cast<std::int64_t>(size_at(rank, world_ + static_cast<std::size_t>(rank_)) / element);
-      if (!agree(mine, theirs))
-        throw PeerError(ErrorKind::disagree, disagreement(rank_, mine, rank, theirs), {rank});
     }
     const std::size_t lane = group_.layout().lane();
     move_pieces(

@@ -1,6 +1,7 @@
 // Collectives among the processes of one host, through memory they share.
 #pragma once
 #include <memory>
+#include <string>
 
 #include "backends/shm/engine/memory.h"
 #include "core/base/deadline.h"
@@ -8,6 +9,11 @@
 #include "core/bytes/plain_store.h"
 
 namespace dtorch::shm {
+
+inline constexpr int kMaxWorld = 64;
+
+/** Two processes can share memory exactly if this is equal for both. */
+std::string locality();
 
 struct Options {
   /** How a shared memory file is mapped. Ranks that are threads of one program may share one mapping, so that
@@ -20,7 +26,7 @@ struct Options {
  * elsewhere: memory is passed from hand to hand over a Unix socket whose random name comes through the store,
  * and it is gone with the last process. One group uses a store (or a prefix of it) once.
  *
- * Throws Error(lost) on all ranks when they are not on the same host, PeerError(timeout) with the ranks that
+ * Throws Error(spec) on all ranks when they are not on the same host, PeerError(timeout) with the ranks that
  * did not come, PeerError(lost) when one ends meanwhile, Error(os_resource) when memory or descriptors are short.
  */
 std::unique_ptr<ByteCollectives> connect_shm(PlainStore& store, int rank, int world, Deadline deadline,

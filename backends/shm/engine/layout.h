@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backends/shm/engine/engine.h"
 #include "core/bytes/signature.h"
 
 namespace dtorch::shm {
 
-inline constexpr int kMaxWorld = 64;
 /** Data up to here travels in one step, beside the flag that announces it. */
 inline constexpr std::size_t kSmall = 4096;
 /** A rank's input moves in pieces of this size: large enough to hide a wait, small enough to stay in a cache. */

@@ -59,9 +59,16 @@ void Watch::pause() {
 void Watch::sleep(Word& word, std::uint32_t seen, Deadline deadline) {
   const auto left = std::min<std::chrono::nanoseconds>(deadline.remaining(), kSlice);
   const timespec time{0, static_cast<long>(left.count())};
+  {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return;
+    sleeping_.push_back(&word);
+  }
   word.sleepers.fetch_add(1, std::memory_order_seq_cst);
   ::syscall(SYS_futex, &word.value, FUTEX_WAIT, seen, &time, nullptr, 0);
   word.sleepers.fetch_sub(1, std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  sleeping_.erase(std::find(sleeping_.begin(), sleeping_.end(), &word));
 }
 
 PeerError Watch::late(const std::vector<int>& ranks) {
@@ -78,11 +85,7 @@ bool Watch::is_gone(int peer) const {
   return ::poll(&entry, 1, 0) > 0 && (entry.revents & POLLHUP) != 0;
 }
 
-std::optional<PeerError> Watch::look_around(int peer) const {
-  if (aborted_) {
-    const std::lock_guard lock(mutex_);
-    return PeerError(ErrorKind::lost, reason_);
-  }
+std::optional<PeerError> Watch::told() const {
   const int world = static_cast<int>(lifelines_.size());
   for (int other = 0; other < world; ++other) {
     if (other == rank_) continue;
@@ -95,6 +98,15 @@ std::optional<PeerError> Watch::look_around(int peer) const {
                        {culprit});
     }
   }
+  return std::nullopt;
+}
+
+std::optional<PeerError> Watch::look_around(int peer) const {
+  if (aborted_) {
+    const std::lock_guard lock(mutex_);
+    return PeerError(ErrorKind::lost, reason_);
+  }
+  if (auto failure = told()) return failure;
   if (is_gone(peer)) return PeerError(ErrorKind::lost, fmt::format("rank {} is gone", peer), {peer});
   return std::nullopt;
 }
@@ -105,6 +117,7 @@ void Watch::abort(const std::string& reason) {
     if (aborted_) return;
     reason_ = reason;
     aborted_ = true;
+    for (Word* word : sleeping_) wake(*word);
   }
   control_(rank_).failure.store(kAborted, std::memory_order_release);
   for (int other = 0; other < static_cast<int>(lifelines_.size()); ++other) {
@@ -116,6 +129,8 @@ void Watch::abort(const std::string& reason) {
 }
 
 void Watch::check() const {
+  // A late rank would find everyone's data there, and yet the group has failed.
+  if (const auto failure = aborted_ ? std::nullopt : told()) throw PeerError(*failure);
   if (!aborted_) return;
   const std::lock_guard lock(mutex_);
   throw PeerError(ErrorKind::lost, reason_);

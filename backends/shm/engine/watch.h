@@ -51,7 +51,7 @@ class Watch {
 
   /** Makes every wait of this rank fail, and tells the peers. */
   void abort(const std::string& reason);
-  /** Throws the abort's reason if there was one. */
+  /** Throws the abort's reason if there was one, this rank's or a peer's. */
   void check() const;
   /** Tells the peers that this rank found another gone. */
   void report_lost(int culprit);
@@ -69,8 +69,9 @@ class Watch {
     return false;
   }
   static void pause();
-  static void sleep(Word& word, std::uint32_t seen, Deadline deadline);
+  void sleep(Word& word, std::uint32_t seen, Deadline deadline);
   static PeerError late(const std::vector<int>& ranks);
+  std::optional<PeerError> told() const;
   std::optional<PeerError> look_around(int peer) const;
   bool is_gone(int peer) const;
 
@@ -81,7 +82,8 @@ class Watch {
   const bool spins_;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;
-  std::string reason_;  // guarded by mutex_
+  std::string reason_;           // guarded by mutex_
+  std::vector<Word*> sleeping_;  // what this rank's threads sleep for; guarded by mutex_
 };
 
 }  // namespace dtorch::shm
