@@ -1,7 +1,6 @@
 // `dtorch bench`: times collectives over one or several backends.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -10,7 +9,6 @@
 
 #include "cli/bench_view.h"
 #include "cli/commands.h"
-#include "cli/failure_text.h"
 #include "cli/run_options.h"
 #include "core/base/units.h"
 #include "core/launch/launcher.h"
@@ -162,15 +160,6 @@ int time_collectives(BenchArguments& arguments) {
   return view.finish(run_job(options, view));
 }
 
-int run_bench(BenchArguments& arguments) {
-  try {
-    return time_collectives(arguments);
-  } catch (const Error& error) {
-    if (arguments.output.json) write_all(STDOUT_FILENO, error_event(to_failure(error), {}).dump() + "\n");
-    throw;
-  }
-}
-
 void add_measure_options(CLI::App& command, BenchArguments& arguments) {
   BenchRequest& request = arguments.request;
   command.add_option("-b,--min-bytes", arguments.smallest, "First size: bytes, or with K, M, G (default 4)");
@@ -231,7 +220,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   command->add_option("--html", arguments->html, "Writes a page with plots and all figures, for a browser");
   command->add_flag("--csv", arguments->csv, "CSV on standard output");
   arguments->output.add_to(*command);
-  command->callback([arguments, &chosen] { chosen = [arguments] { return run_bench(*arguments); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return time_collectives(*arguments); }; });
 }
 
 }  // namespace dtorch::cli

@@ -48,16 +48,16 @@ BenchView::BenchView(BenchViewOptions options) : options_(std::move(options)) {
   if (options_.csv) print(report::csv_header());
 }
 
-void BenchView::print(const std::string& text) const { write_all(STDOUT_FILENO, text); }
+void BenchView::print(const std::string& text) { out_.write(text); }
 
-void BenchView::event(const char* name, const json& members) const {
+void BenchView::event(const char* name, const json& members) {
   if (!options_.style.json) return;
   json line = members;
   line["event"] = name;
   print(line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-void BenchView::say(const std::string& line) const { write_all(STDERR_FILENO, line + "\n"); }
+void BenchView::say(const std::string& line) { err_.write(line + "\n"); }
 
 void BenchView::bench_start(const BenchStart& start) {
   start_ = start;
@@ -123,7 +123,7 @@ void BenchView::output(int rank, bool /*is_stderr*/, const std::string& line) {
   say(fmt::format("[rank {}] {}", rank, report::printable(line)));
 }
 
-void BenchView::print_fits() const {
+void BenchView::print_fits() {
   for (const auto& line : report::fit_rows(rows_)) {
     event("fit", {{"operation", line.operation},
                   {"backend", line.backend},
@@ -137,7 +137,7 @@ void BenchView::print_fits() const {
   }
 }
 
-std::vector<std::string> BenchView::failed_expectations() const {
+std::vector<std::string> BenchView::failed_expectations() {
   std::vector<std::string> failed;
   for (const auto& expectation : options_.expectations) {
     for (const BenchRow& row : rows_) {
@@ -160,14 +160,24 @@ int BenchView::finish(const JobOutcome& outcome) {
     if (page_) page_->commit(report::bench_page(options_.request, start_, rows_));
     const auto failed = failed_expectations();
     const std::int64_t wrong = wrong_elements(rows_);
-    if (failed.empty() && wrong == 0) return 0;
-    failure.kind = wrong != 0 ? ErrorKind::training : ErrorKind::expectation;
-    failure.message = wrong != 0 ? fmt::format("{} elements of results are wrong", wrong)
-                                 : fmt::format("not as expected: {}", fmt::join(failed, "; "));
-    if (wrong != 0) failure.help = "see #wrong above; a backend that gives wrong results must not train";
+    out_.flush();
+    const auto unwritten = out_.failure();
+    if (failed.empty() && wrong == 0 && !unwritten) return 0;
+    if (failed.empty() && wrong == 0) failure = to_failure(*unwritten);
+    if (!failed.empty()) {
+      failure.kind = ErrorKind::expectation;
+      failure.message = fmt::format("not as expected: {}", fmt::join(failed, "; "));
+    }
+    if (wrong != 0) {
+      failure.kind = ErrorKind::training;
+      failure.message = fmt::format("{} elements of results are wrong", wrong);
+      failure.help = "see #wrong above; a backend that gives wrong results must not train";
+    }
   }
   event("error", error_event(failure, outcome.tail));
-  write_all(STDERR_FILENO, failure_text(failure, outcome.tail, options_.style.stderr_colour));
+  out_.flush();
+  err_.write(failure_text(failure, outcome.tail, options_.style.stderr_colour));
+  err_.flush();
   return exit_code(failure);
 }
 

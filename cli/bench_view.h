@@ -38,6 +38,7 @@ class BenchView : public JobObserver {
   void bench_row(const BenchRow& row) override;
   void log(int rank, const std::string& level, const std::string& text) override;
   void output(int rank, bool is_stderr, const std::string& line) override;
+  bool congested() const override { return err_.congested(); }
 
   /** Prints what is left, writes the page and judges the expectations, or prints the failure. Returns the exit code. Throws
    * Error(cannot_write). */
@@ -47,16 +48,18 @@ class BenchView : public JobObserver {
   bool table() const { return !options_.style.json && !options_.csv; }
   /** With one backend rows appear as they come; several ones are put side by side when an operation is done. */
   bool live() const { return options_.request.backends.size() == 1; }
-  void print(const std::string& text) const;
-  void event(const char* name, const nlohmann::json& members) const;
-  void say(const std::string& line) const;
+  void print(const std::string& text);
+  void event(const char* name, const nlohmann::json& members);
+  void say(const std::string& line);
   void begin_operation(const BenchRow& row);
   void end_operation();
-  void print_fits() const;
-  std::vector<std::string> failed_expectations() const;
+  void print_fits();
+  std::vector<std::string> failed_expectations();
 
   BenchViewOptions options_;
   std::optional<WholeFile> page_;
+  Outlet out_{1, "standard output"};
+  Outlet err_{2, "standard error"};
   BenchStart start_;
   std::vector<BenchRow> rows_;
   std::size_t operation_begin_ = 0;  ///< index in rows_ of the current operation's first

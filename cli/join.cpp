@@ -67,6 +67,7 @@ int run_join(JoinArguments& arguments) {
   options.accept = [allow = arguments.allow_paths](RunOptions& filled) { accept_spec(filled, allow); };
   RunViewOptions options_of_view;  // the spec is not known yet
   options_of_view.style = arguments.output.style();
+  options_of_view.show_output = options.log_dir.empty();
   RunView view(options_of_view);
   return view.finish(run_job(options, view));
 }
@@ -87,7 +88,9 @@ void add_join(CLI::App& app, Chosen& chosen) {
                     "Trust the spec with modules and files outside this folder");
   command->add_option("--timeout", arguments->timeout, "Seconds to wait for the job (default 300)")
       ->check(CLI::Range(0.1, 1e6));
-  command->add_option("--log-dir", options.log_dir, "Ranks' output goes to DIR/rankN.log instead");
+  command->add_option(
+      "--log-dir", options.log_dir,
+      "What ranks print goes to DIR/rankN.log and is not shown (its end is, should the rank fail)");
   arguments->output.add_to(*command);
   command->callback([arguments, &chosen] { chosen = [arguments] { return run_join(*arguments); }; });
 }

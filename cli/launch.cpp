@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/failure_text.h"
+#include "cli/outlet.h"
 #include "cli/terminal.h"
 #include "core/launch/launcher.h"
 #include "core/launch/listen.h"
@@ -43,18 +43,31 @@ class ProgramObserver : public JobObserver {
   void tick() override {}
   void log(int rank, const std::string& level, const std::string& text) override {
     const std::string who = rank < 0 ? "dtorch" : fmt::format("[rank {}]", rank);
-    std::fputs(fmt::format("{}: {}{}\n", who, level == "warning" ? "warning: " : "", text).c_str(), stderr);
+    err_.write(fmt::format("{}: {}{}\n", who, level == "warning" ? "warning: " : "", text));
   }
   void output(int rank, bool is_stderr, const std::string& line) override {
     if (!arguments_.options.log_dir.empty() && !arguments_.tee) return;
     const auto& show = arguments_.show;
     if (!show.empty() && std::find(show.begin(), show.end(), rank - first_rank_) == show.end()) return;
-    write_all(is_stderr ? STDERR_FILENO : STDOUT_FILENO, fmt::format("[rank {}] {}\n", rank, line));
+    (is_stderr ? err_ : out_).write(fmt::format("[rank {}] {}\n", rank, line));
+  }
+  bool congested() const override { return out_.congested() || err_.congested(); }
+  /** Waits until all is written; what could not be is a failure where there is no other. */
+  void finish(JobOutcome& outcome) {
+    for (Outlet* outlet : {&out_, &err_}) {
+      outlet->flush();
+      const auto failure = outlet->failure();
+      if (!failure || outcome.failure) continue;
+      outcome.failure = to_failure(*failure);
+      outcome.program_code = exit_code(failure->kind());
+    }
   }
 
  private:
   const LaunchArguments& arguments_;
   int first_rank_;
+  Outlet out_{STDOUT_FILENO, "standard output"};
+  Outlet err_{STDERR_FILENO, "standard error"};
 };
 
 bool ends_with(const std::string& text, const std::string& end) {
@@ -103,7 +116,8 @@ int run_launch(LaunchArguments& arguments) {
   check(arguments);
   arguments.options.executable = executable_path();
   ProgramObserver observer(arguments, arguments.options.node_rank * arguments.options.local_ranks);
-  const JobOutcome outcome = launch_program(arguments.options, observer);
+  JobOutcome outcome = launch_program(arguments.options, observer);
+  observer.finish(outcome);
   if (!outcome.failure) return 0;
   // What was shown line by line is not repeated.
   const bool shown = arguments.options.log_dir.empty() || arguments.tee;

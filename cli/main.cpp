@@ -1,15 +1,23 @@
 // The command line's entry, and the only place that exits.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <exception>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/failure_text.h"
+#include "cli/outlet.h"
 #include "cli/terminal.h"
 #include "core/job/suggest.h"
 
@@ -53,14 +61,47 @@ std::string suggestion(const CLI::App& app) {
   return nearest.empty() ? std::string() : "did you mean '" + std::string(nearest) + "'?";
 }
 
-int report(const Error& error) {
-  const bool colour = decide_output({}, surroundings()).stderr_colour;
-  write_all(STDERR_FILENO, failure_text(to_failure(error), {}, colour));
+/** How errors are to be said, known even where the arguments cannot be parsed. */
+OutputChoices choices_of(int argc, char** argv) {
+  OutputChoices choices;
+  // What follows launch's program is the program's.
+  if (argc < 2 || std::string_view(argv[1]) == "launch") return choices;
+  for (int i = 2; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string_view argument(argv[i]);
+    constexpr std::string_view kColor = "--color";
+    if (argument == "--json") choices.json = true;
+    if (argument.substr(0, kColor.size()) != kColor) continue;
+    const bool joined = argument.size() > kColor.size() && argument[kColor.size()] == '=';
+    const std::string_view value = joined         ? argument.substr(kColor.size() + 1)
+                                   : i + 1 < argc ? argv[i + 1]
+                                                  : "";
+    choices.color = parse_color(value).value_or(choices.color);
+  }
+  return choices;
+}
+
+int report(const Error& error, const OutputChoices& choices) {
+  const Failure failure = to_failure(error);
+  if (choices.json) write_all(STDOUT_FILENO, error_event(failure, {}).dump() + "\n");
+  const bool colour = decide_output(choices, surroundings()).stderr_colour;
+  write_all(STDERR_FILENO, failure_text(failure, {}, colour));
   return exit_code(error.kind());
 }
 
-int usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+int out_of_memory(const OutputChoices& choices) {
+  return report(Error(ErrorKind::os_resource, "out of memory", "free some, or raise the limit (ulimit -v)"),
+                choices);
+}
+
+/** --help, --version. */
+int answer(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream out;
+  const int code = app.exit(error, out, out);
+  if (write_all(STDOUT_FILENO, out.str()) || errno == EPIPE) return code;
+  throw Error(ErrorKind::cannot_write, errno_text("cannot write to standard output", errno));
+}
+
+Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const auto used = app.get_subcommands();
   const std::string name = used.empty() ? "dtorch" : "dtorch " + used.front()->get_name();
   std::string message = error.what();
@@ -80,7 +121,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (help.empty() && used.empty())
     help = "commands: " + joined(known_names(app, false)) + "; see dtorch --help";
   if (help.empty()) help = "see " + name + " --help";
-  return report(Error(ErrorKind::usage, message, help));
+  return {ErrorKind::usage, message, help};
 }
 
 /** The arguments, last first, as the parser wants them. What follows launch's program is the program's in any case. */
@@ -102,15 +143,35 @@ int run(int argc, char** argv) {
   try {
     app.parse(arguments(argc, argv));
   } catch (const CLI::ParseError& error) {
-    return usage_error(app, error);
+    if (error.get_exit_code() == 0) return answer(app, error);
+    throw usage_error(app, error);
   }
+  return chosen();
+}
+
+int run_and_report(int argc, char** argv) {
+  const OutputChoices choices = choices_of(argc, argv);
   try {
-    return chosen();
+    return run(argc, argv);
   } catch (const Error& error) {
-    return report(error);
+    return report(error, choices);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory(choices);
+  } catch (const std::system_error& error) {  // no thread, no current directory, ...
+    return report(Error(ErrorKind::os_resource, error.what()), choices);
   } catch (const std::exception& error) {
     return report(
-        Error(ErrorKind::training, std::string("internal error: ") + error.what(), "please report this"));
+        Error(ErrorKind::training, std::string("internal error: ") + error.what(), "please report this"),
+        choices);
+  }
+}
+
+/** Where a standard descriptor is closed, the next file or socket that is opened would become it. What is put there refuses to
+ * be used as the closed one did: writing to standard output fails. */
+void fill_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
   }
 }
 
@@ -118,11 +179,16 @@ int run(int argc, char** argv) {
 }  // namespace dtorch::cli
 
 int main(int argc, char** argv) {
-  // A reader of our output that goes away (| head) is no reason to end a job. Children start with the default.
+  dtorch::cli::fill_standard_descriptors();
+  // A reader of our output that goes away (| head) is no reason to end a job, and a file that may not grow (ulimit -f) is an
+  // error of the write. Children start with the default.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return dtorch::cli::run(argc, argv);
+    return dtorch::cli::run_and_report(argc, argv);
   } catch (...) {  // not even a report could be made: memory is gone
-    return dtorch::exit_code(dtorch::ErrorKind::training);
+    constexpr std::string_view kText = "error: out of memory\n";
+    dtorch::write_all(STDERR_FILENO, kText);
+    return dtorch::exit_code(dtorch::ErrorKind::os_resource);
   }
 }

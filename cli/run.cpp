@@ -1,15 +1,11 @@
 // `dtorch run`: trains what a job spec describes.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/engine_library.h"
-#include "cli/failure_text.h"
 #include "cli/run_options.h"
-#include "cli/terminal.h"
 #include "core/job/load.h"
 #include "core/job/places.h"
 
@@ -46,19 +42,10 @@ int train(RunArguments& arguments) {
                 "give --nnodes, or name the machines in nodes.hosts");
   }
   check_outputs(options);
-  RunView view(view_options(spec, arguments.output, options.dry_run));
+  RunViewOptions shown = view_options(spec, arguments.output, options.dry_run);
+  shown.show_output = options.log_dir.empty();
+  RunView view(shown);
   return view.finish(run_job(options, view));
-}
-
-int run_run(RunArguments& arguments) {
-  try {
-    return train(arguments);
-  } catch (const Error& error) {
-    if (arguments.output.json) {
-      write_all(STDOUT_FILENO, error_event(to_failure(error), {}).dump() + "\n");
-    }
-    throw;
-  }
 }
 
 }  // namespace
@@ -76,9 +63,11 @@ void add_run(CLI::App& app, Chosen& chosen) {
   command->add_option("--nnodes", arguments->nnodes, "Machines; each runs dtorch run with its --node-rank")
       ->check(CLI::Range(1, 65536));
   command->add_option("--node-rank", options.node_rank, "This machine's number, from 0");
-  command->add_option("--log-dir", options.log_dir, "Ranks' output goes to DIR/rankN.log instead");
+  command->add_option(
+      "--log-dir", options.log_dir,
+      "What ranks print goes to DIR/rankN.log and is not shown (its end is, should the rank fail)");
   arguments->output.add_to(*command);
-  command->callback([arguments, &chosen] { chosen = [arguments] { return run_run(*arguments); }; });
+  command->callback([arguments, &chosen] { chosen = [arguments] { return train(*arguments); }; });
 }
 
 }  // namespace dtorch::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/exit_codes.h"
 #include "cli/failure_text.h"
@@ -44,32 +45,48 @@ std::string text_member(const json& object, const char* key) {
 
 RunView::RunView(RunViewOptions options)
     : options_(std::move(options)),
+      out_(options_.out_fd, "standard output"),
+      err_(options_.err_fd, "standard error"),
       board_(options_.job, options_.world_size, options_.backend, options_.dataset),
       last_line_(Clock::now()) {
   if (options_.style.progress == Progress::board && !options_.dry_run) {
-    live_ = std::make_unique<LiveBoard>(options_.err_fd, [this](BoardSize size) {
-      return board_.render(size, options_.style.stderr_colour);
-    });
+    live_ = std::make_unique<LiveBoard>(
+        err_, [this](BoardSize size) { return board_.render(size, options_.style.stderr_colour); });
   }
 }
 
 RunView::~RunView() = default;
 
 void RunView::event(const char* name, const json& members) {
-  if (!options_.style.json || stdout_gone_) return;
+  if (!options_.style.json) return;
   json line = members;
   line.erase("type");
   line["event"] = name;
   // What a rank prints may be any bytes; a line of JSON is always UTF-8.
-  stdout_gone_ =
-      !write_all(options_.out_fd, line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  out_.write(line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 void RunView::say(const std::string& line) {
   if (live_) {
     live_->print_above(line);
   } else {
-    write_all(options_.err_fd, line + "\n");
+    err_.write(line + "\n");
+  }
+}
+
+void RunView::say_warning(const std::string& text) {
+  say((options_.style.stderr_colour ? "\x1b[1;33mwarning:\x1b[0m " : "warning: ") + report::printable(text));
+}
+
+void RunView::tell_left_out(bool at_the_end) {
+  if (steps_left_out_ > 0 && (at_the_end || !out_.congested())) {
+    event("left_out", {{"steps", steps_left_out_}});
+    say_warning(fmt::format("{} step records were left out of standard output, which was not read",
+                            std::exchange(steps_left_out_, 0)));
+  }
+  if (lines_left_out_ > 0 && (at_the_end || !congested())) {
+    say_warning(fmt::format("{} log lines were left out while the terminal was paused",
+                            std::exchange(lines_left_out_, 0)));
   }
 }
 
@@ -87,7 +104,7 @@ void RunView::plan(const json& plan) {
   if (options_.dry_run && !options_.style.json) {
     std::string text;
     add_plan_lines(plan, "", text);
-    write_all(options_.out_fd, text);
+    out_.write(text);
   } else if (!options_.dry_run) {
     say_progress(fmt::format("{}: {} rank{}, {}, {}", options_.job, options_.world_size,
                              options_.world_size == 1 ? "" : "s", options_.backend, options_.dataset));
@@ -98,7 +115,11 @@ void RunView::phase(int rank, const std::string& phase) { board_.phase(rank, pha
 
 void RunView::step(const StepRecord& record) {
   board_.update(record);
-  event("step", record);
+  if (options_.style.json && out_.congested()) {
+    ++steps_left_out_;
+  } else {
+    event("step", record);
+  }
 }
 
 void RunView::epoch(const EpochRecord& record) {
@@ -118,6 +139,10 @@ void RunView::result(const ResultRecord& record) { result_ = record; }
 void RunView::log(int rank, const std::string& level, const std::string& text) {
   const bool warning = level == "warning";
   if (options_.style.quiet && !warning) return;
+  if (congested()) {
+    ++lines_left_out_;
+    return;
+  }
   const std::string who = rank >= 0 ? fmt::format("[rank {}] ", rank) : "";
   const std::string mark = !warning                       ? ""
                            : options_.style.stderr_colour ? "\x1b[1;33mwarning:\x1b[0m "
@@ -127,14 +152,17 @@ void RunView::log(int rank, const std::string& level, const std::string& text) {
 
 void RunView::output(int rank, bool /*is_stderr*/, const std::string& line) {
   // stdout carries results: what a rank prints goes to stderr, whichever it wrote to.
-  say(fmt::format("[rank {}] {}", rank, report::printable(line)));
+  if (options_.show_output) say(fmt::format("[rank {}] {}", rank, report::printable(line)));
 }
 
 void RunView::tick() {
   if (live_) live_->draw();
+  tell_left_out(/*at_the_end=*/false);
+  if (const auto error = out_.failure(); error && !std::exchange(told_of_failure_, true))
+    say_warning(fmt::format("{}; the job goes on", error->what()));
   const auto now = Clock::now();
   const bool quiet = options_.style.progress != Progress::plain || options_.dry_run;
-  if (quiet || now - last_line_ < options_.interval) return;
+  if (quiet || congested() || now - last_line_ < options_.interval) return;
   last_line_ = now;
   std::string line = board_.plain_line();
   if (line == last_text_) return;
@@ -153,7 +181,7 @@ void RunView::print_result(const ResultRecord& record) {
       human_duration(record.seconds), report::printable(options_.job), record.epochs,
       record.epochs == 1 ? "" : "s", record.steps, record.world_size, record.world_size == 1 ? "" : "s",
       report::printable(record.backend), report::printable(record.dataset));
-  write_all(options_.out_fd, text);
+  out_.write(text);
 }
 
 int RunView::finish(const JobOutcome& outcome) {
@@ -161,15 +189,21 @@ int RunView::finish(const JobOutcome& outcome) {
     live_->finish();
     live_.reset();
   }
+  err_.flush();  // the last figures come before the result where both go to one terminal
+  tell_left_out(/*at_the_end=*/true);
   if (outcome.failure) {
     event("error", error_event(*outcome.failure, outcome.tail));
-    write_all(options_.err_fd, failure_text(*outcome.failure, outcome.tail, options_.style.stderr_colour));
-    return exit_code(*outcome.failure);
+  } else if (result_) {
+    event("result", *result_);
+    if (!options_.style.json) print_result(*result_);
   }
-  if (!result_) return 0;
-  event("result", *result_);
-  if (!options_.style.json) print_result(*result_);
-  return 0;
+  out_.flush();
+  const auto unwritten = out_.failure();
+  if (unwritten) err_.write(failure_text(to_failure(*unwritten), {}, options_.style.stderr_colour));
+  if (outcome.failure) err_.write(failure_text(*outcome.failure, outcome.tail, options_.style.stderr_colour));
+  err_.flush();
+  if (outcome.failure) return exit_code(*outcome.failure);
+  return unwritten ? exit_code(unwritten->kind()) : 0;
 }
 
 }  // namespace dtorch

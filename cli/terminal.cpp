@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <utility>
 
@@ -17,7 +19,6 @@ namespace dtorch {
 namespace {
 
 constexpr std::chrono::milliseconds kFrame{100};
-constexpr std::size_t kMostPending = 256 << 10;
 constexpr std::string_view kHideCursor = "\x1b[?25l";
 constexpr std::string_view kShowCursor = "\x1b[?25h";
 constexpr std::string_view kNoWrap = "\x1b[?7l";
@@ -27,7 +28,65 @@ constexpr std::string_view kClearBelow = "\x1b[J";
 
 /** The terminal whose cursor is hidden; -1: none. Read by signal handlers. */
 std::atomic<int> hidden_cursor_fd{-1};
-static_assert(std::atomic<int>::is_always_lock_free);
+/** Ctrl-Z, and fg again. */
+std::atomic<bool> was_stopped{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+constexpr std::array kDeadly{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGSEGV,
+                             SIGBUS, SIGFPE,  SIGILL, SIGXCPU, SIGUSR1, SIGUSR2};
+
+/** For handlers: nothing can be done where it fails, and a paused terminal must not keep a process alive. */
+void put(int fd, std::string_view text) {
+  pollfd entry{fd, POLLOUT, 0};
+  if (fd < 0 || ::poll(&entry, 1, 0) != 1 || ::write(fd, text.data(), text.size()) < 0) return;
+}
+
+void show_cursor_and_die(int number) {
+  const int fd = hidden_cursor_fd.exchange(-1);
+  put(fd, kWrap);
+  put(fd, kShowCursor);
+  ::signal(number, SIG_DFL);
+  ::raise(number);  // blocked until this returns
+}
+
+void show_cursor_and_stop(int number) {
+  const int saved = errno;
+  const int fd = hidden_cursor_fd;
+  put(fd, kWrap);
+  put(fd, kShowCursor);
+  sigset_t stop;
+  sigemptyset(&stop);
+  sigaddset(&stop, number);
+  ::signal(number, SIG_DFL);
+  ::raise(number);
+  ::pthread_sigmask(SIG_UNBLOCK, &stop, nullptr);  // here it stands until SIGCONT
+  ::pthread_sigmask(SIG_BLOCK, &stop, nullptr);
+  ::signal(number, show_cursor_and_stop);
+  was_stopped = true;
+  put(fd, kHideCursor);
+  errno = saved;
+}
+
+/** What somebody else handles or ignores (nohup, a sanitizer) stays so. */
+void exchange_handler(int number, void (*from)(int), void (*to)(int)) {
+  struct sigaction action {};
+  ::sigaction(number, nullptr, &action);
+  if ((action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == from) ::signal(number, to);
+}
+
+/** The cursor of FD is about to be hidden. */
+void hide_cursor(int fd) {
+  hidden_cursor_fd = fd;
+  for (const int number : kDeadly) exchange_handler(number, SIG_DFL, show_cursor_and_die);
+  exchange_handler(SIGTSTP, SIG_DFL, show_cursor_and_stop);
+}
+
+/** The cursor is shown again. */
+void leave_cursor() {
+  hidden_cursor_fd = -1;
+  for (const int number : kDeadly) exchange_handler(number, show_cursor_and_die, SIG_DFL);
+  exchange_handler(SIGTSTP, show_cursor_and_stop, SIG_DFL);
+}
 
 bool is_set(const Surroundings& surroundings, const char* name) {
   const char* value = surroundings.get_env(name);
@@ -41,11 +100,6 @@ bool is_dumb(const Surroundings& surroundings) {
 
 bool in_ci(const Surroundings& surroundings) {
   return is_set(surroundings, "CI") && std::string_view(surroundings.get_env("CI")) != "false";
-}
-
-bool takes_bytes(int fd, int wait_ms) {
-  pollfd poller{fd, POLLOUT, 0};
-  return ::poll(&poller, 1, wait_ms) == 1 && (poller.revents & POLLOUT) != 0;
 }
 
 /** Columns of a line without its colour codes. */
@@ -112,45 +166,26 @@ BoardSize window_size(int fd) {
   return {size.ws_col, size.ws_row};
 }
 
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EAGAIN) {
-      if (!takes_bytes(fd, 1000)) return false;
-    } else if (written < 0 && errno != EINTR) {
-      return false;
-    } else if (written > 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
-  }
-  return true;
-}
-
-LiveBoard::LiveBoard(int fd, Render render) : fd_(fd), render_(std::move(render)) {}
+LiveBoard::LiveBoard(Outlet& out, Render render) : out_(out), render_(std::move(render)) {}
 
 LiveBoard::~LiveBoard() { finish(); }
 
 void LiveBoard::draw() {
-  if (finished_ || (above_.empty() && Clock::now() - last_ < kFrame)) return;
-  if (takes_bytes(fd_, 0)) frame();
+  if (!finished_ && Clock::now() - last_ >= kFrame && out_.waiting() == 0) frame();
 }
 
 void LiveBoard::print_above(const std::string& line) {
-  if (finished_) {
-    write_all(fd_, line + "\n");
-    return;
-  }
+  if (finished_) return out_.write(line + "\n");
   above_ += line + "\r\n";
-  // A terminal that is stopped for long gets what is left at the end; past this, waiting for it is the lesser
-  // evil.
-  if (above_.size() > kMostPending || takes_bytes(fd_, 0)) frame();
 }
 
 void LiveBoard::finish() {
   if (std::exchange(finished_, true)) return;
-  if ((active_ && takes_bytes(fd_, 200)) || !above_.empty()) frame();
-  if (active_) write_all(fd_, kShowCursor);
-  hidden_cursor_fd = -1;
+  if (active_ || !above_.empty()) frame();
+  if (active_) out_.write(kShowCursor);
+  // Whatever ends this process before the terminal has that: it is written again.
+  if (active_) out_.flush();
+  leave_cursor();
 }
 
 std::string LiveBoard::go_to_top(BoardSize window) const {
@@ -162,13 +197,14 @@ std::string LiveBoard::go_to_top(BoardSize window) const {
 }
 
 void LiveBoard::frame() {
-  const BoardSize window = window_size(fd_);
+  const BoardSize window = window_size(out_.fd());
+  if (was_stopped.exchange(false)) drawn_widths_.clear();  // the shell has written below the last frame
   // The last column and the last row stay free: writing there scrolls or wraps on some terminals.
   const std::vector<std::string> lines =
       render_({std::max(window.columns - 1, 1), std::max(window.rows - 1, 0)});
   std::string text;
   if (!active_) {
-    hidden_cursor_fd = fd_;
+    hide_cursor(out_.fd());
     active_ = true;
     text += kHideCursor;
   }
@@ -181,19 +217,8 @@ void LiveBoard::frame() {
     drawn_widths_.push_back(visible_width(line));
   }
   text.append(kClearBelow).append(kWrap);
-  write_all(fd_, text);
+  out_.write(text);
   last_ = Clock::now();
-}
-
-void restore_terminal() noexcept {
-  const int fd = hidden_cursor_fd.exchange(-1);
-  if (fd < 0) return;
-  const int saved = errno;
-  // One write each; nothing can be done where they fail.
-  if (::write(fd, kWrap.data(), kWrap.size()) < 0 ||
-      ::write(fd, kShowCursor.data(), kShowCursor.size()) < 0) {
-  }
-  errno = saved;
 }
 
 }  // namespace dtorch

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/outlet.h"
 #include "core/base/deadline.h"
 #include "core/report/board.h"
 
@@ -58,21 +59,18 @@ OutputStyle decide_output(const OutputChoices& choices, const Surroundings& surr
 /** The size of the terminal behind a descriptor; 80 x 24 where it is not known. */
 BoardSize window_size(int fd);
 
-/** Writes all of TEXT; false when the other end is gone. Retries after signals. */
-bool write_all(int fd, std::string_view text);
-
 /**
  * Draws lines in place with relative cursor moves: what stood above on the terminal stays. The window's size
- * is asked for before each frame, lines never wrap. Hides the cursor from the first frame to finish(). A
- * frame is left out when the terminal takes no bytes (Ctrl-S): a job is never held up by its board. Not
- * thread-safe, except restore_terminal().
+ * is asked for before each frame, lines never wrap. Hides the cursor from the first frame to finish(), and shows it
+ * whenever a signal ends or stops (Ctrl-Z) the process meanwhile. A frame is left out while the terminal takes no
+ * bytes (Ctrl-S): a job is never held up by its board. One at a time; not thread-safe.
  */
 class LiveBoard {
  public:
   using Render = std::function<std::vector<std::string>(BoardSize)>;
 
-  /** FD is a terminal and stays open; RENDER gives lines that fit a size. */
-  LiveBoard(int fd, Render render);
+  /** OUT is a terminal's and outlives this; RENDER gives lines that fit a size. */
+  LiveBoard(Outlet& out, Render render);
   /** As finish(). */
   ~LiveBoard();
   LiveBoard(const LiveBoard&) = delete;
@@ -80,8 +78,10 @@ class LiveBoard {
 
   /** Draws if the last frame is at least 100 ms old. */
   void draw();
-  /** Puts a line for good above the board (a log line, a rank's output); kept until the terminal takes it. */
+  /** Puts a line for good above the board (a log line, a rank's output), together with the next frame. */
   void print_above(const std::string& line);
+  /** Much waits for a terminal that takes nothing. */
+  bool congested() const { return above_.size() + out_.waiting() >= kMostAbove; }
   /** Draws the last figures, leaves them standing, shows the cursor. Idempotent. */
   void finish();
 
@@ -89,7 +89,9 @@ class LiveBoard {
   void frame();
   std::string go_to_top(BoardSize window) const;
 
-  int fd_;
+  static constexpr std::size_t kMostAbove = std::size_t{1} << 20;
+
+  Outlet& out_;
   Render render_;
   std::string above_;              ///< whole lines to put above the next frame
   std::vector<int> drawn_widths_;  ///< of the lines that stand on the terminal
@@ -97,11 +99,5 @@ class LiveBoard {
   bool active_ = false;
   bool finished_ = false;
 };
-
-/**
- * Shows the cursor again if a LiveBoard hid it. Async-signal-safe: for handlers of signals that end the
- * process (SIGSEGV, SIGABRT, a second Ctrl-C), whose default action is to follow.
- */
-void restore_terminal() noexcept;
 
 }  // namespace dtorch

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -16,36 +17,66 @@ namespace {
 constexpr std::size_t kMaxMessage = std::size_t{4} << 20;
 /** What one call reads at most, so that a peer that never pauses cannot hold the reader. */
 constexpr std::size_t kMaxRead = std::size_t{8} << 20;
-constexpr std::chrono::seconds kSendWait(5);
 
 void wait_for(int fd, short events, Deadline deadline) {
   pollfd entry{fd, events, 0};
   ::poll(&entry, 1, deadline.poll_ms());
 }
 
+std::string line_of(const nlohmann::json& message) {
+  std::string line = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  if (line.size() <= kMaxMessage) return line;
+  throw Error(ErrorKind::training, fmt::format("a control message of {} bytes is over 4 MiB", line.size()));
+}
+
 }  // namespace
 
-bool Channel::send(const nlohmann::json& message) {
-  const std::string line = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
-  if (line.size() > kMaxMessage) {
-    throw Error(ErrorKind::training, fmt::format("a control message of {} bytes is over 4 MiB", line.size()));
-  }
+bool Channel::send(const nlohmann::json& message, Deadline deadline) {
+  const std::string line = line_of(message);
   const std::lock_guard lock(send_mutex_);
-  if (broken_) return false;
-  const Deadline deadline = Deadline::after(kSendWait);
-  std::size_t sent = 0;
-  while (sent < line.size()) {
-    const ssize_t n = ::send(fd(), line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+  tell_left_out(deadline);
+  return send_line(line, deadline);
+}
+
+bool Channel::offer(const nlohmann::json& message) {
+  const Deadline now(Clock::time_point::min());
+  const std::string line = line_of(message);
+  const std::lock_guard lock(send_mutex_);
+  tell_left_out(now);
+  if (left_out_ == 0 && send_line(line, now)) return true;
+  ++left_out_;
+  return false;
+}
+
+void Channel::tell_left_out(Deadline deadline) {
+  if (left_out_ == 0) return;
+  const auto text = fmt::format("{} records were left out: the launcher did not read them", left_out_);
+  if (send_line(line_of({{"type", "log"}, {"level", "warning"}, {"text", text}}), deadline)) left_out_ = 0;
+}
+
+bool Channel::send_line(std::string line, Deadline deadline) {
+  if (!push(deadline)) return false;
+  const std::size_t size = line.size();
+  unsent_ = std::move(line);
+  if (push(deadline)) return true;
+  if (gone_ || unsent_.size() < size) return !gone_;
+  unsent_.clear();  // nothing of it has gone out: as if it had not been tried
+  return false;
+}
+
+bool Channel::push(Deadline deadline) {
+  while (!gone_ && !unsent_.empty()) {
+    const ssize_t n = ::send(fd(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
-      sent += static_cast<std::size_t>(n);
-    } else if ((errno == EAGAIN || errno == EWOULDBLOCK) && !deadline.expired()) {
+      unsent_.erase(0, static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (deadline.expired()) return false;
       wait_for(fd(), POLLOUT, deadline);
     } else if (errno != EINTR) {
-      broken_ = true;
-      return false;
+      gone_ = true;
     }
   }
-  return true;
+  return !gone_;
 }
 
 std::optional<nlohmann::json> Channel::receive(Deadline deadline) {

@@ -1,5 +1,6 @@
 // The control channel between a launcher and one of its processes: JSON objects, one a line, over a Unix stream socket.
 #pragma once
+#include <cstdint>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -21,10 +22,16 @@ class Channel {
   explicit Channel(Fd socket) : socket_(std::move(socket)) {}
 
   /**
-   * Sends one message, blocking while the peer's buffer is full (at most 5 s). False when the peer has gone or does
-   * not read. Throws Error(training) for a message over 4 MiB.
+   * Sends one message, blocking while the peer's buffer is full: a launcher that is stopped for a while must miss nothing.
+   * False when the peer has gone, or when the deadline has passed before anything of the message was sent. What was cut off
+   * by the deadline goes out before the next message. Throws Error(training) for a message over 4 MiB.
    */
-  bool send(const nlohmann::json& message);
+  bool send(const nlohmann::json& message, Deadline deadline = Deadline(Clock::time_point::max()));
+  /**
+   * The same for a message that may be left out (a step's figures): never blocks. How many were is told to the peer, as a
+   * warning, once it reads again.
+   */
+  bool offer(const nlohmann::json& message);
   /** The next message, or nothing at the deadline. Throws Error(lost) when the peer has closed its end. */
   std::optional<nlohmann::json> receive(Deadline deadline);
   /** Without blocking: whatever whole messages have arrived. `closed()` tells afterwards whether the peer hung up. */
@@ -33,6 +40,10 @@ class Channel {
   int fd() const { return socket_.get(); }
 
  private:
+  // All three with send_mutex_ held.
+  bool send_line(std::string line, Deadline deadline);
+  bool push(Deadline deadline);
+  void tell_left_out(Deadline deadline);
   std::optional<nlohmann::json> take_line();
   void fill();
 
@@ -40,7 +51,9 @@ class Channel {
   std::mutex send_mutex_;
   std::string buffer_;
   bool closed_ = false;
-  bool broken_ = false;  ///< a message was cut off: whatever followed it could not be parsed
+  std::string unsent_;      ///< of a message that has begun
+  std::int64_t left_out_ = 0;  ///< messages that were offered in vain
+  bool gone_ = false;
 };
 
 /** Two connected ends, both close-on-exec. Throws Error(os_resource). */

@@ -23,7 +23,8 @@ void describe_collective(const CollectiveError& error, Failure& failure) {
   const auto space = record.operation.find(' ');
   const auto name = record.operation.substr(0, space);
   const auto rest = space == std::string::npos ? std::string() : record.operation.substr(space);
-  failure.collective = fmt::format("{} #{}{}", name, record.sequence, rest);
+  // An abort between two collectives has none.
+  if (!record.operation.empty()) failure.collective = fmt::format("{} #{}{}", name, record.sequence, rest);
   failure.missing_ranks = error.missing();
   failure.consequence = error.kind() == ErrorKind::lost;
 }

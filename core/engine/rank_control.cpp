@@ -59,6 +59,10 @@ void RankControl::send(const nlohmann::json& message) {
   if (channel_) channel_->send(message);
 }
 
+void RankControl::offer(const nlohmann::json& message) {
+  if (channel_) channel_->offer(message);
+}
+
 void RankControl::watch(const ProcessGroupPtr& group) {
   std::optional<std::string> aborted;
   {

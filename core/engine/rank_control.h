@@ -33,6 +33,8 @@ class RankControl {
   bool connected() const { return channel_ != nullptr; }
   /** Any thread; does nothing without a channel or when the launcher has gone. */
   void send(const nlohmann::json& message);
+  /** The same for what may be left out while the launcher does not read; never blocks. */
+  void offer(const nlohmann::json& message);
   /** From now on abort reaches this group, and dump tells of it. */
   void watch(const ProcessGroupPtr& group);
   /** Why the launcher told this rank to end, if it has. */

@@ -50,7 +50,7 @@ RankSink::RankSink(RankControl& control, std::unique_ptr<LossesFile> losses)
 void RankSink::phase(const std::string& phase) { control_.send({{"type", "phase"}, {"phase", phase}}); }
 
 void RankSink::step(const StepRecord& record) {
-  if (control_.connected()) control_.send(message("step", record));
+  if (control_.connected()) control_.offer(message("step", record));
 }
 
 void RankSink::loss(double loss) {

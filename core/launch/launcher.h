@@ -29,6 +29,8 @@ class JobObserver {
                    const std::string& text) = 0;                               ///< rank -1: launcher or agent
   virtual void output(int rank, bool is_stderr, const std::string& line) = 0;  ///< what a rank printed itself
   virtual void tick() = 0;  ///< about ten times a second, for redrawing
+  /** Whether what ranks print had better stay with them: they wait in their writes, as for any reader that pauses. */
+  virtual bool congested() const { return false; }
 };
 
 /** The first cause of a job's end and the tail of that rank's output. */

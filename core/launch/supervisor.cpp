@@ -104,9 +104,7 @@ void Supervisor::start(RankStart start) {
   entry.start = std::move(start);
   if (agent_ != nullptr) agent_->guard(entry.process.pid());
   loop_.watch(entry.process.pidfd(), [this, &entry] { on_exit(entry); });
-  for (const bool is_stderr : {false, true}) {
-    loop_.watch(entry.output->reader(is_stderr), [this, &entry, is_stderr] { on_output(entry, is_stderr); });
-  }
+  watch_output(entry);
   if (entry.channel) loop_.watch(entry.channel->fd(), [this, &entry] { on_channel(entry); });
   ranks_[number] = std::move(rank);
 }
@@ -126,6 +124,7 @@ void Supervisor::pump(Deadline deadline) {
   settle();
   escalate();
   if (Clock::now() >= next_tick_) {
+    resume_output();
     observer_.tick();
     next_tick_ = Clock::now() + kTick;
   }
@@ -166,8 +165,25 @@ void Supervisor::on_signal() {
   }
 }
 
+void Supervisor::watch_output(Rank& rank) {
+  for (const bool is_stderr : {false, true}) {
+    const int fd = rank.output->reader(is_stderr);
+    if (fd >= 0) loop_.watch(fd, [this, &rank, is_stderr] { on_output(rank, is_stderr); });
+  }
+}
+
+void Supervisor::resume_output() {
+  if (!output_paused_ || observer_.congested()) return;
+  output_paused_ = false;
+  for (const auto& [number, rank] : ranks_) watch_output(*rank);
+}
+
 void Supervisor::on_output(Rank& rank, bool is_stderr) {
   const int fd = rank.output->reader(is_stderr);
+  if (observer_.congested()) {
+    output_paused_ = true;
+    return loop_.forget(fd);
+  }
   if (!rank.output->read_available(is_stderr)) loop_.forget(fd);
 }
 

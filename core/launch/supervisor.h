@@ -81,6 +81,8 @@ class Supervisor {
   void on_exit(Rank& rank);
   void on_channel(Rank& rank);
   void on_output(Rank& rank, bool is_stderr);
+  void watch_output(Rank& rank);
+  void resume_output();
   void on_message(Rank& rank, const nlohmann::json& message);
   void explain_exit(Rank& rank, const ExitStatus& status);
   void add_failure(const Failure& failure, Evidence evidence);
@@ -103,6 +105,7 @@ class Supervisor {
   std::optional<Failure> cause_;
   int stop_signal_ = 0;
   bool got_result_ = false;
+  bool output_paused_ = false;
   bool ending_ = false;
   Clock::time_point next_tick_;
   // When each step of ending is due; nothing: done, or not begun.

@@ -13,15 +13,10 @@ using namespace dtorch;
 
 namespace {
 
-void on_fatal(int signal) {
-  restore_terminal();
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
-}
-
 void run(int ranks, int frames, const std::string& end) {
   Board board("demo", ranks, "gloo", "mnist");
-  LiveBoard live(2, [&](BoardSize size) { return board.render(size, true); });
+  Outlet terminal(2, "standard error");
+  LiveBoard live(terminal, [&](BoardSize size) { return board.render(size, true); });
   for (int rank = 0; rank < ranks; ++rank) board.phase(rank, "training");
   for (int frame = 1; frame <= frames; ++frame) {
     for (int rank = 0; rank < ranks; ++rank) {
@@ -35,12 +30,21 @@ void run(int ranks, int frames, const std::string& end) {
       board.update(record);
     }
     live.draw();
+    if (end == "chatty") {
+      for (int line = 0; line < 20; ++line) live.print_above("chat");
+    }
     if (frame % 5 == 0) live.print_above("log line " + std::to_string(frame));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (end == "throw") throw std::runtime_error("on purpose");
   if (end == "abort") std::abort();
   if (end == "term") std::raise(SIGTERM);
+  if (end == "quit") std::raise(SIGQUIT);
+  if (end == "stop") {
+    std::raise(SIGTSTP);
+    for (int frame = 0; frame < 10; ++frame)
+      live.draw(), std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   live.finish();
   live.print_above("after the end");
 }
@@ -49,8 +53,6 @@ void run(int ranks, int frames, const std::string& end) {
 
 int main(int argc, char** argv) {
   if (argc != 4) return 64;
-  std::signal(SIGABRT, on_fatal);
-  std::signal(SIGTERM, on_fatal);
   try {
     run(std::atoi(argv[1]), std::atoi(argv[2]), argv[3]);
   } catch (const std::exception&) {

@@ -88,7 +88,7 @@ int act(Channel& channel, const std::string& action, const std::string& value) {
       record.step = step;
       json message = record;
       message["type"] = "step";
-      channel.send(message);
+      channel.offer(message);
     }
   }
   return 0;
@@ -105,6 +105,11 @@ int run_rank(const engine::RankRequest& request) {
     const int status =
         act(channel, action.substr(0, colon), action.substr(std::min(colon + 1, action.size())));
     if (status != 0) return status;
+  }
+  if (std::string(std::getenv("RANK")) == "0" && std::getenv("FAKE_NO_RESULT") == nullptr) {
+    json message = ResultRecord{};
+    message["type"] = "result";
+    channel.send(message);
   }
   return 0;
 }
@@ -187,6 +192,7 @@ json answer(const json& request, Store& store, std::unique_ptr<Channel>& remote)
     return message;
   }
   if (type == "preflight" && mode != nullptr && std::string(mode) == "die") std::raise(SIGSEGV);
+  if (type == "preflight" && mode != nullptr && std::string(mode) == "slow") pause_for(1000);
   if (type == "preflight") return {{"type", "plan"}, {"plan", {{"fake", true}}}};
   if (type == "serve") {
     serve(store, request.at("fd").get<int>());
