@@ -1,6 +1,7 @@
 // `dtorch __agent`: the launcher's helper. This process is the watchdog; the half that loads libtorch is its child, so that
 // nothing which libtorch does can keep the watchdog from its work.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -12,11 +13,13 @@
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/engine_library.h"
 #include "cli/exit_codes.h"
+#include "cli/outlet.h"
 #include "core/launch/cleanup.h"
 
 namespace dtorch::cli {
@@ -64,6 +67,9 @@ int run_agent(const AgentArguments& arguments) {
     ::close(arguments.orders_fd);
     return run_helper(arguments);
   }
+  // The launcher looks after both.
+  const std::string self = fmt::format("{{\"type\":\"helper\",\"pid\":{}}}\n", helper);
+  if (!write_all(arguments.control_fd, self)) return exit_code(ErrorKind::lost);
   const int helper_pidfd = static_cast<int>(::syscall(SYS_pidfd_open, helper, 0));
   close_others({arguments.orders_fd, arguments.launcher_pidfd, helper_pidfd});
   run_watchdog({arguments.launcher_pidfd, arguments.orders_fd, arguments.tag, arguments.scratch, helper_pidfd,

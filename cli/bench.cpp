@@ -153,6 +153,7 @@ int time_collectives(BenchArguments& arguments) {
                                 request.world_size / arguments.nnodes);
   options.node_rank = arguments.node_rank;
   options.bind_cores = false;
+  options.collective_timeout = std::chrono::milliseconds(request.collective_ms);
   BenchView view({arguments.output.style(), request, arguments.csv, arguments.fit, arguments.html,
                   expectations_of(arguments)});
   if (request.world_size == 1)

@@ -80,6 +80,7 @@ void take_spec(RunOptions& options, const JobSpec& spec) {
   options.threads = spec.nodes.threads;
   options.rendezvous_timeout = spec.timeouts.rendezvous;
   options.init_timeout = spec.timeouts.init;
+  options.collective_timeout = spec.timeouts.collective;
   options.shutdown_timeout = spec.timeouts.shutdown;
 }
 

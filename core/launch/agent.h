@@ -10,5 +10,6 @@
 //   {"type":"set","key":k,"value":v}             : {"type":"done"}
 //   {"type":"add","key":k,"amount":n}            : {"type":"value","value":n}
 //   {"type":"get","key":k,"timeout_ms":t}        : {"type":"value","value":v} | {"type":"failure",kind timeout}
+// Before the first answer it says {"type":"helper","pid":p}, whom to look after beside itself.
 // The launcher's "get" waits are short: it asks again, so answering one request after the other is good enough. When the
 // channel is closed the agent ends. Process groups to kill are not its business: the watchdog is told of them directly.

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <thread>
@@ -13,6 +14,9 @@
 
 namespace dtorch {
 namespace {
+
+/** A helper that does not read is as good as dead; see Supervisor::look_for_stopped. */
+constexpr std::chrono::seconds kSendTime(1);
 
 std::vector<std::string> current_environment() {
   std::vector<std::string> result;
@@ -68,13 +72,15 @@ void AgentProcess::request(nlohmann::json message, Answer answer) {
   const std::int64_t id = next_id_++;
   message["id"] = id;
   waiting_[id] = std::move(answer);
-  last_message_ = Clock::now();
-  channel_->send(message);  // if it has gone, its death is seen by the loop
+  channel_->send(message, Deadline::after(kSendTime));  // if it has gone, its death is seen by the loop
 }
 
 void AgentProcess::read_channel() {
   for (const auto& message : channel_->read_available()) {
-    last_message_ = Clock::now();
+    if (message.value("type", "") == "helper") {
+      helper_ = message.value("pid", -1);
+      continue;
+    }
     const auto found = waiting_.find(message.value("id", std::int64_t{0}));
     if (found == waiting_.end()) {
       if (on_message) on_message(message);
@@ -87,14 +93,22 @@ void AgentProcess::read_channel() {
   if (channel_->closed()) loop_.forget(channel_->fd());
 }
 
+std::vector<pid_t> AgentProcess::pids() const {
+  std::vector<pid_t> pids{process_.pid()};
+  if (helper_ > 0) pids.push_back(helper_);
+  return pids;
+}
+
 void AgentProcess::died() {
   const auto status = process_.try_wait();
   if (!status) return;
   loop_.forget(process_.pidfd());
   loop_.forget(channel_->fd());
   if (!on_death) return;
-  on_death(status->signal != 0 ? fmt::format("was killed by {}", signal_name(status->signal))
-                               : fmt::format("ended with code {}", status->code));
+  // Its outer half says as a shell would what has become of the inner one.
+  const int signal = status->signal != 0 ? status->signal : std::max(status->code - 128, 0);
+  on_death(signal != 0 ? fmt::format("was killed by {}", signal_name(signal))
+                       : fmt::format("ended with code {}", status->code));
 }
 
 void AgentProcess::end() {

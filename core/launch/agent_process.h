@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "core/base/channel.h"
 #include "core/launch/event_loop.h"
@@ -39,8 +40,8 @@ class AgentProcess {
   std::function<void(const nlohmann::json&)> on_message;  ///< what is not an answer: "log"
   std::function<void(const std::string& how)> on_death;   ///< called once, "was killed by SIGKILL"
   pid_t pid() const { return process_.pid(); }
-  /** When it last said something or was last asked something. */
-  Clock::time_point last_message() const { return last_message_; }
+  /** Its processes, as far as they have told: the watchdog, and the helper that serves. */
+  std::vector<pid_t> pids() const;
   /** Ends it at once. on_death is not called. */
   void end();
 
@@ -55,7 +56,7 @@ class AgentProcess {
   std::optional<Channel> channel_;
   std::map<std::int64_t, Answer> waiting_;
   std::int64_t next_id_ = 1;
-  Clock::time_point last_message_;
+  pid_t helper_ = -1;
 };
 
 }  // namespace dtorch

@@ -56,12 +56,23 @@ std::vector<std::string> dump_lines(const nlohmann::json& message) {
   return lines;
 }
 
-bool is_stopped(pid_t pid) {
+char process_state(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos || name_end + 2 >= text.size()) return false;
-  return text[name_end + 2] == 'T' || text[name_end + 2] == 't';
+  return name_end == std::string::npos || name_end + 2 >= text.size() ? '?' : text[name_end + 2];
+}
+
+bool is_stopped(pid_t pid) {
+  const char state = process_state(pid);
+  return state == 'T' || state == 't';
+}
+
+std::string why_it_stays(pid_t pid) {
+  const char state = process_state(pid);
+  if (state == 'D') return "it waits for a disk or another device (state D)";
+  if (state == 'Z') return "a debugger or tracer holds it (state Z)";
+  return fmt::format("it is in state {}", state);
 }
 
 }  // namespace dtorch

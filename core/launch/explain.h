@@ -23,7 +23,12 @@ std::string read_error_file(const std::string& path);
 /** The lines of a rank's answer to "dump": its collectives and its stack. */
 std::vector<std::string> dump_lines(const nlohmann::json& message);
 
-/** Whether a process is stopped by a signal or a debugger (state T or t). */
+/** A process's state as /proc shows it: R, S, D (waits for a device, cannot be killed), T (stopped), t (by a debugger), Z (has
+ * ended); '?' where it cannot be read. */
+char process_state(pid_t pid);
+/** Whether a process is stopped by a signal or a debugger. */
 bool is_stopped(pid_t pid);
+/** What keeps a process that was killed. */
+std::string why_it_stays(pid_t pid);
 
 }  // namespace dtorch

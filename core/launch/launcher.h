@@ -59,7 +59,9 @@ struct RunOptions {
   std::function<void(RunOptions&)> accept;
   std::chrono::milliseconds rendezvous_timeout{300'000};  ///< until all nodes have come
   std::chrono::milliseconds init_timeout{300'000};        ///< the longest silence of the pre-flight
-  std::chrono::milliseconds shutdown_timeout{5'000};      ///< from a stop request until ranks are killed
+  std::chrono::milliseconds collective_timeout{
+      1'800'000};                                     ///< how long a process may stand stopped (kill -STOP)
+  std::chrono::milliseconds shutdown_timeout{5'000};  ///< from a stop request until ranks are killed
 };
 
 /**

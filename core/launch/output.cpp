@@ -102,7 +102,8 @@ void RankOutput::take(bool is_stderr, const std::string& line) {
       const ssize_t n = ::write(log_file_.get(), text.data() + done, text.size() - done);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) {
-        log_warning(errno_text(fmt::format("the log {} ends here", log_name_), errno));
+        log_failure_ = errno_text(fmt::format("cannot write the log {}", log_name_), errno);
+        log_warning(log_failure_);
         log_file_.reset();
         break;
       }

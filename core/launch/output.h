@@ -41,6 +41,8 @@ class RankOutput {
   void finish();
   /** The last lines, oldest first. */
   std::vector<std::string> tail() const { return {tail_.begin(), tail_.end()}; }
+  /** Why the log file ends early; empty: it does not. */
+  const std::string& log_failure() const { return log_failure_; }
 
  private:
   struct Stream {
@@ -53,6 +55,7 @@ class RankOutput {
   Stream streams_[2];
   Fd log_file_;
   std::string log_name_;
+  std::string log_failure_;
   OnLine on_line_;
   std::deque<std::string> tail_;
 };

@@ -48,7 +48,8 @@ class Job {
   Job(const RunOptions& options, JobObserver& observer)
       : options_(options),
         observer_(observer),
-        session_({options.executable, false, true, options.shutdown_timeout}, observer),
+        session_({options.executable, false, true, options.shutdown_timeout, options.collective_timeout},
+                 observer),
         link_(session_, options.rendezvous_timeout) {}
 
   JobOutcome run() {
@@ -141,6 +142,7 @@ class Job {
     options_.ranks_per_node = job.at("nodes").get<std::vector<int>>();
     options_.accept(options_);
     session_.supervisor().set_grace(options_.shutdown_timeout);
+    session_.supervisor().set_stall_limit(options_.collective_timeout);
     for (int node = 1; node < nnodes(); ++node) {
       const int ranks = options_.ranks_per_node[static_cast<std::size_t>(node)];
       if ((options_.join_slots != 0 && ranks > options_.join_slots) || !link_.claim(node)) continue;

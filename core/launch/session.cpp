@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -40,7 +41,8 @@ Session::~Session() {
 void Session::begin_attempt() {
   supervisor_.reset();
   supervisor_ = std::make_unique<Supervisor>(
-      loop_, signals_, observer_, SupervisorSettings{host_name(), tag_, settings_.control, settings_.grace});
+      loop_, signals_, observer_,
+      SupervisorSettings{host_name(), tag_, settings_.control, settings_.grace, settings_.stall_limit});
   if (agent_) supervisor_->use_agent(*agent_);
 }
 
@@ -81,9 +83,10 @@ nlohmann::json Session::call(const nlohmann::json& request, std::chrono::millise
                              const std::string& what) {
   auto answer = std::make_shared<std::optional<nlohmann::json>>();
   agent_->request(request, [answer](const nlohmann::json& message) { *answer = message; });
+  const auto asked = supervisor_->awake();
   while (!*answer) {
-    const auto silence = Clock::now() - agent_->last_message();
-    if (silence > limit) {
+    // Answers to others' questions (is there a failure of another node?) come all the time.
+    if (supervisor_->awake() - std::max(asked, supervisor_->last_agent_log()) > limit) {
       throw Error(ErrorKind::timeout, fmt::format("{} said nothing for {} s", what,
                                                   std::chrono::duration<double>(limit).count()));
     }

@@ -24,6 +24,7 @@ class Session {
     bool scratch = false;  ///< the job wants a folder for small files
     bool control = true;
     std::chrono::milliseconds grace{5'000};
+    std::chrono::milliseconds stall_limit{1'800'000};  ///< how long a process may stand stopped
   };
   Session(const Settings& settings, JobObserver& observer);
   ~Session();
@@ -45,7 +46,7 @@ class Session {
 
   /**
    * Asks the agent and pumps until it answers. Throws JobEnded when the job ends meanwhile, the Error of a failure answer,
-   * Error(timeout) naming `what` after `limit` without a word from the agent.
+   * Error(timeout) naming `what` after `limit` without the answer or a log line of the agent.
    */
   nlohmann::json call(const nlohmann::json& request, std::chrono::milliseconds limit,
                       const std::string& what);

@@ -31,12 +31,34 @@ constexpr milliseconds kTick(100);
 /** What a rank left running behind may take to end by itself after a job that went well. */
 constexpr milliseconds kLingering(200);
 constexpr milliseconds kReapTime(2'000);
+/** What a killed process may take to go. */
+constexpr milliseconds kUntilGivenUp(5'000);
+/** By how much ranks that wait for a stopped one may tell it themselves: they know in which collective. */
+constexpr milliseconds kOthersFirst(1'000);
+constexpr milliseconds kSendTime(1'000);
 
 /** Takes a due time out. */
 bool due(std::optional<Clock::time_point>& at) {
   if (!at || Clock::now() < *at) return false;
   at.reset();
   return true;
+}
+
+bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
+
+/** Whether a rank that was asked to stop says something else than that it did, or that others did. */
+bool is_own_failure(const Failure& failure, Evidence evidence, bool control) {
+  switch (evidence) {
+    case Evidence::consequence:
+    case Evidence::timed_out: return false;
+    case Evidence::exited:
+      return control && !asks_to_stop(failure.exit_code - 128);  // programs stop with any code
+    case Evidence::killed: return !asks_to_stop(failure.signal) && failure.signal != SIGPIPE;
+    case Evidence::reported: break;
+  }
+  const auto kind = failure.kind;
+  return kind != ErrorKind::interrupted && kind != ErrorKind::stopped && kind != ErrorKind::lost &&
+         kind != ErrorKind::timeout;
 }
 
 }  // namespace
@@ -48,6 +70,7 @@ struct Supervisor::Rank {
   std::unique_ptr<RankOutput> output;
   std::optional<Failure> reported;
   std::int64_t step = -1;
+  bool reap_later = false;  ///< it has ended, but a debugger has it still
 };
 
 Supervisor::Supervisor(EventLoop& loop, SignalWatch& signals, JobObserver& observer,
@@ -68,8 +91,9 @@ Supervisor::~Supervisor() {
 void Supervisor::use_agent(AgentProcess& agent) {
   agent_ = &agent;
   agent.on_message = [this](const nlohmann::json& message) {
-    if (message.value("type", "") == "log")
-      observer_.log(-1, message.value("level", "info"), message.value("text", ""));
+    if (message.value("type", "") != "log") return;
+    last_agent_log_ = awake_.now();
+    observer_.log(-1, message.value("level", "info"), message.value("text", ""));
   };
   agent.on_death = [this](const std::string& how) {
     Failure failure;
@@ -111,7 +135,7 @@ void Supervisor::start(RankStart start) {
 
 void Supervisor::tell_all(const nlohmann::json& message) {
   for (const auto& [number, rank] : ranks_) {
-    if (rank->channel && rank->process.running()) rank->channel->send(message);
+    if (rank->channel && rank->process.running()) rank->channel->send(message, Deadline::after(kSendTime));
   }
 }
 
@@ -123,21 +147,55 @@ void Supervisor::pump(Deadline deadline) {
   loop_.wait(Deadline(next_event(deadline)));
   settle();
   escalate();
-  if (Clock::now() >= next_tick_) {
-    resume_output();
-    observer_.tick();
-    next_tick_ = Clock::now() + kTick;
+  awake_.tick();
+  if (Clock::now() >= next_tick_) tick();
+}
+
+void Supervisor::tick() {
+  for (const auto& [number, rank] : ranks_) {
+    if (rank->reap_later) on_exit(*rank);
+  }
+  look_for_stopped();
+  resume_output();
+  observer_.tick();
+  next_tick_ = Clock::now() + kTick;
+}
+
+void Supervisor::look_for_stopped() {
+  if (cause_ || stop_signal_ != 0) return;
+  const auto stood = [this](pid_t pid, milliseconds limit) {
+    return stopped_.stopped_for(pid, awake_.now()) >= limit;
+  };
+  Failure failure;
+  failure.kind = ErrorKind::timeout;
+  failure.host = settings_.host;
+  const double seconds = std::chrono::duration<double>(settings_.stall_limit).count();
+  const milliseconds limit = settings_.stall_limit + (ranks_.size() > 1 ? kOthersFirst : milliseconds(0));
+  for (const auto& [number, rank] : ranks_) {
+    if (!settings_.control || !rank->process.running() || !stood(rank->process.pid(), limit)) continue;
+    failure.rank = number;
+    failure.step = rank->step;
+    failure.message = fmt::format("rank {} has not gone on for {} s", number, seconds);
+    return fail(failure);  // which ranks are stopped is added when the cause is settled
+  }
+  for (const pid_t pid : agent_ != nullptr ? agent_->pids() : std::vector<pid_t>()) {
+    if (!stood(pid, settings_.stall_limit)) continue;
+    failure.message =
+        fmt::format("the job's helper process (pid {}) on {} is stopped by a signal, for {} s now", pid,
+                    settings_.host, seconds);
+    failure.help = fmt::format("continue it with kill -CONT {} in time, or find out who stopped it", pid);
+    return fail(failure);
   }
 }
 
 bool Supervisor::all_ended() const {
-  return std::none_of(ranks_.begin(), ranks_.end(),
-                      [](const auto& entry) { return entry.second->process.running(); });
+  return given_up_ || std::none_of(ranks_.begin(), ranks_.end(),
+                                   [](const auto& entry) { return entry.second->process.running(); });
 }
 
 Clock::time_point Supervisor::next_event(Deadline deadline) const {
   Clock::time_point next = std::min(deadline.at(), next_tick_);
-  for (const auto& at : {stop_by_, abort_at_, terminate_at_, kill_at_}) {
+  for (const auto& at : {stop_by_, abort_at_, terminate_at_, kill_at_, give_up_at_}) {
     if (at) next = std::min(next, *at);
   }
   if (!cause_ && !evidence_.empty()) next = std::min(next, evidence_.due());
@@ -246,13 +304,23 @@ void Supervisor::on_message(Rank& rank, const nlohmann::json& message) {
 
 void Supervisor::on_exit(Rank& rank) {
   const auto status = rank.process.try_wait();
-  if (!status) return;
   loop_.forget(rank.process.pidfd());
+  rank.reap_later = !status;
+  if (!status) return;
   for (const bool is_stderr : {false, true}) {
     if (rank.output->reader(is_stderr) >= 0) on_output(rank, is_stderr);
   }
   if (rank.channel && !rank.channel->closed()) on_channel(rank);  // its last words
   if (status->shell_code() != 0 && !rank.reported) explain_exit(rank, *status);
+  const bool result_due = rank.start.rank == 0 && settings_.control && stop_signal_ == 0;
+  if (status->shell_code() != 0 || !result_due || got_result_) return;
+  Failure failure;
+  failure.kind = ErrorKind::lost;
+  failure.rank = 0;
+  failure.host = settings_.host;
+  failure.step = rank.step;
+  failure.message = "rank 0 ended, but its result did not reach the launcher";
+  add_failure(failure, Evidence::exited);
 }
 
 void Supervisor::explain_exit(Rank& rank, const ExitStatus& status) {
@@ -273,8 +341,7 @@ void Supervisor::explain_exit(Rank& rank, const ExitStatus& status) {
 }
 
 void Supervisor::add_failure(const Failure& failure, Evidence evidence) {
-  // What ranks say once they have been asked to stop is no failure of the job.
-  if (stop_signal_ != 0) return;
+  if (stop_signal_ != 0 && (ending_ || !is_own_failure(failure, evidence, settings_.control))) return;
   evidence_.add(failure, evidence, Clock::now());
 }
 
@@ -315,7 +382,20 @@ void Supervisor::escalate() {
   if (due(terminate_at_)) signal_running(SIGTERM);
   if (due(kill_at_)) {
     for (const auto& [number, rank] : ranks_) rank->process.signal_group(SIGKILL);
+    give_up_at_ = Clock::now() + kUntilGivenUp;
   }
+  if (due(give_up_at_) && !all_ended()) give_up();
+}
+
+void Supervisor::give_up() {
+  for (const auto& [number, rank] : ranks_) {
+    if (!rank->process.running()) continue;
+    const pid_t pid = rank->process.pid();
+    observer_.log(-1, "warning",
+                  fmt::format("rank {} (pid {}) was killed but does not go: {}; it is left behind", number,
+                              pid, why_it_stays(pid)));
+  }
+  given_up_ = true;
 }
 
 void Supervisor::signal_running(int number) {
@@ -371,12 +451,14 @@ JobOutcome Supervisor::finish() {
 void Supervisor::conclude(JobOutcome& outcome) const {
   outcome.failure = cause_;
   if (!cause_ && !evidence_.empty()) outcome.failure = evidence_.failure();
-  if (cause_ && stop_signal_ == 0) {  // survivors may have told since then in which collective they waited
+  const bool asked =
+      stop_signal_ != 0 && (!outcome.failure || outcome.failure->kind == ErrorKind::interrupted);
+  if (cause_ && !asked) {  // survivors may have told since then in which collective they waited
     const Failure later = evidence_.failure();
     if (outcome.failure->collective.empty()) outcome.failure->collective = later.collective;
     outcome.failure->step = std::max(outcome.failure->step, later.step);
   }
-  if (stop_signal_ != 0 && !got_result_) {
+  if (asked && !got_result_) {
     if (!cause_)
       outcome.failure = interrupted_failure(stop_signal_, settings_.host, "all ranks have stopped");
     outcome.program_code = 128 + stop_signal_;
@@ -384,10 +466,18 @@ void Supervisor::conclude(JobOutcome& outcome) const {
       if (rank->reported && rank->reported->kind == ErrorKind::stopped) outcome.failure = rank->reported;
       outcome.failure->step = std::max(outcome.failure->step, rank->step);
     }
-  } else if (stop_signal_ != 0) {
+  } else if (asked) {
     outcome.failure.reset();
   }
-  if (!outcome.failure || stop_signal_ != 0) return;
+  for (const auto& [number, rank] : ranks_) {
+    if (outcome.failure || rank->output->log_failure().empty()) continue;
+    outcome.failure = Failure();
+    outcome.failure->kind = ErrorKind::cannot_write;
+    outcome.failure->host = settings_.host;
+    outcome.failure->message = rank->output->log_failure();
+    return;
+  }
+  if (!outcome.failure || asked) return;
   outcome.program_code =
       ExitStatus{std::max(outcome.failure->exit_code, 0), outcome.failure->signal}.shell_code();
   const auto found = ranks_.find(outcome.failure->rank);

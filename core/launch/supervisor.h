@@ -18,6 +18,7 @@
 #include "core/launch/output.h"
 #include "core/launch/signals.h"
 #include "core/launch/spawn.h"
+#include "core/launch/stopped_watch.h"
 
 namespace dtorch {
 
@@ -25,7 +26,8 @@ struct SupervisorSettings {
   std::string host;     ///< named in reports
   std::string tag;      ///< the job's, see cleanup.h
   bool control = true;  ///< ranks have a control channel (run); false: any program (launch)
-  std::chrono::milliseconds grace{5'000};  ///< from a stop request until ranks are ended
+  std::chrono::milliseconds grace{5'000};            ///< from a stop request until ranks are ended
+  std::chrono::milliseconds stall_limit{1'800'000};  ///< how long a process may stand stopped by a signal
 };
 
 /** One rank to start. The supervisor adds the pipes and the control channel. */
@@ -40,7 +42,11 @@ struct RankStart {
 
 /**
  * The ranks of this node. Everything happens inside pump(): it waits, reads, finds the first cause and escalates (abort,
- * SIGTERM, SIGKILL), so that all ranks have ended 0.7 s after the first failure at the latest. One thread.
+ * SIGTERM, SIGKILL), so that all ranks have ended 0.7 s after the first failure at the latest; a process that even SIGKILL
+ * does not end (it waits for a device) is left behind after some seconds, with a warning. One thread.
+ *
+ * After a stop request what ranks say of it, and of each other's going, is no failure; one that crashes, or fails for a
+ * reason of its own, is: its code then is the job's, not 130.
  */
 class Supervisor {
  public:
@@ -54,6 +60,7 @@ class Supervisor {
   /** Starts a rank. Throws like spawn() and RankOutput. */
   void start(RankStart rank);
   void set_grace(std::chrono::milliseconds grace) { settings_.grace = grace; }
+  void set_stall_limit(std::chrono::milliseconds limit) { settings_.stall_limit = limit; }
   /** A message to every rank that still runs. */
   void tell_all(const nlohmann::json& message);
   /** Ends the job for a reason that no local rank gave (another node, the set-up). The first reason is kept. */
@@ -68,6 +75,9 @@ class Supervisor {
   const std::optional<Failure>& cause() const { return cause_; }
   /** The signal that asked the job to stop, or 0. */
   int stop_signal() const { return stop_signal_; }
+  /** Time that this process was awake, and when on that clock the agent last sent a log line. */
+  std::chrono::milliseconds awake() const { return awake_.now(); }
+  std::chrono::milliseconds last_agent_log() const { return last_agent_log_; }
   /** All ranks have ended and, if any failed, the first cause is settled. */
   bool over() const { return all_ended() && (cause_ || evidence_.empty()); }
   /** Ends whatever is left, reads the last output, and says how it went. */
@@ -86,6 +96,9 @@ class Supervisor {
   void on_message(Rank& rank, const nlohmann::json& message);
   void explain_exit(Rank& rank, const ExitStatus& status);
   void add_failure(const Failure& failure, Evidence evidence);
+  void tick();
+  void look_for_stopped();
+  void give_up();
   void settle();
   void begin_ending();
   void escalate();
@@ -107,9 +120,13 @@ class Supervisor {
   bool got_result_ = false;
   bool output_paused_ = false;
   bool ending_ = false;
+  bool given_up_ = false;  ///< on what is left
+  AwakeClock awake_;
+  StoppedWatch stopped_;
+  std::chrono::milliseconds last_agent_log_{};
   Clock::time_point next_tick_;
   // When each step of ending is due; nothing: done, or not begun.
-  std::optional<Clock::time_point> stop_by_, abort_at_, terminate_at_, kill_at_;
+  std::optional<Clock::time_point> stop_by_, abort_at_, terminate_at_, kill_at_, give_up_at_;
 };
 
 }  // namespace dtorch

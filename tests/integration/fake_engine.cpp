@@ -106,6 +106,7 @@ int run_rank(const engine::RankRequest& request) {
         act(channel, action.substr(0, colon), action.substr(std::min(colon + 1, action.size())));
     if (status != 0) return status;
   }
+  channel.send({{"type", "phase"}, {"phase", "done"}});
   if (std::string(std::getenv("RANK")) == "0" && std::getenv("FAKE_NO_RESULT") == nullptr) {
     json message = ResultRecord{};
     message["type"] = "result";
