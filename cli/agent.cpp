@@ -12,6 +12,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,7 +20,9 @@
 #include "cli/commands.h"
 #include "cli/engine_library.h"
 #include "cli/exit_codes.h"
+#include "cli/failure_text.h"
 #include "cli/outlet.h"
+#include "core/base/channel.h"
 #include "core/launch/cleanup.h"
 
 namespace dtorch::cli {
@@ -33,13 +36,34 @@ struct AgentArguments {
   std::string scratch;
 };
 
+/** Says on the channel why nothing can be asked, and waits for the launcher to hang up: its answer comes before its end. */
+int refuse_requests(int control_fd, const Error& error) {
+  Channel channel{Fd(control_fd)};
+  try {
+    while (const auto request = channel.receive(Deadline::after(std::chrono::minutes(1)))) {
+      nlohmann::json answer = to_failure(error);
+      answer["type"] = "failure";
+      answer["id"] = request->value("id", 0);
+      channel.send(answer);
+    }
+  } catch (const Error&) {  // hung up
+  }
+  return exit_code(error.kind());
+}
+
 /** The helper half: sleeps until the launcher asks for something. */
 int run_helper(const AgentArguments& arguments) {
   pollfd control{arguments.control_fd, POLLIN, 0};
   while (::poll(&control, 1, -1) < 0 && errno == EINTR) {
   }
   if ((control.revents & POLLIN) == 0) return 0;
-  return engine_exit_code(load_engine().run_agent({arguments.control_fd}));
+  const engine::Engine* engine = nullptr;
+  try {
+    engine = &load_engine();
+  } catch (const Error& error) {
+    return refuse_requests(arguments.control_fd, error);
+  }
+  return engine_exit_code(engine->run_agent({arguments.control_fd}));
 }
 
 /** The store's socket and the control channel belong to the helper: a dead helper must be noticed. */

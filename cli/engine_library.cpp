@@ -2,9 +2,13 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
+#include <exception>
 #include <filesystem>
+#include <new>
+#include <string>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
@@ -27,15 +31,34 @@ fs::path find_library() {
               "build it beside the executable (ninja dtorch) or install both");
 }
 
+std::terminate_handler usual_end = nullptr;
+
+/** libtorch runs out of memory in places that let nothing be caught. */
+void end_without_memory() {
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    ::_exit(exit_code(ErrorKind::os_resource));
+  } catch (...) {  // the usual end says what it is
+  }
+  usual_end();
+}
+
 }  // namespace
 
 std::string executable_path() { return fs::read_symlink("/proc/self/exe").string(); }
 
 const engine::Engine& load_engine() {
+  if (usual_end == nullptr) usual_end = std::set_terminate(end_without_memory);
   const std::string path = find_library().string();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw Error(ErrorKind::lost, fmt::format("cannot load {}: {}", path, ::dlerror()),
+    const std::string reason = ::dlerror();
+    if (reason.find("failed to map") != std::string::npos ||
+        reason.find("allocate memory") != std::string::npos)
+      throw Error(ErrorKind::os_resource, fmt::format("not enough memory to load {}: {}", path, reason),
+                  "free some, or raise the limit (ulimit -v)");
+    throw Error(ErrorKind::lost, fmt::format("cannot load {}: {}", path, reason),
                 "a library it needs is missing or of another version: build dtorch again");
   }
   const auto entry = reinterpret_cast<engine::EntryPoint>(::dlsym(library, "dtorch_engine"));

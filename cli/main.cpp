@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -146,6 +147,12 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return answer(app, error);
     throw usage_error(app, error);
   }
+  std::error_code gone;
+  const std::string command = app.get_subcommands().front()->get_name();
+  const bool trains = command == "run" || command == "join" || command == "bench";
+  if (trains && std::filesystem::current_path(gone).empty())  // libtorch's libraries would die of it
+    throw Error(ErrorKind::os_resource, "the current directory is gone: " + gone.message(),
+                "change to one that exists");
   return chosen();
 }
 

@@ -28,7 +28,7 @@ class Channel {
    */
   bool send(const nlohmann::json& message, Deadline deadline = Deadline(Clock::time_point::max()));
   /**
-   * The same for a message that may be left out (a step's figures): never blocks. How many were is told to the peer, as a
+   * The same for a message that may be left out (a step's figures): does not wait for the peer. How many were is told to the peer, as a
    * warning, once it reads again.
    */
   bool offer(const nlohmann::json& message);
@@ -51,7 +51,7 @@ class Channel {
   std::mutex send_mutex_;
   std::string buffer_;
   bool closed_ = false;
-  std::string unsent_;      ///< of a message that has begun
+  std::string unsent_;         ///< of a message that has begun
   std::int64_t left_out_ = 0;  ///< messages that were offered in vain
   bool gone_ = false;
 };

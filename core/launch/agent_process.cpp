@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace dtorch {
 namespace {
 
 /** A helper that does not read is as good as dead; see Supervisor::look_for_stopped. */
-constexpr std::chrono::seconds kSendTime(1);
+constexpr std::chrono::seconds kRequestTime(1);
 
 std::vector<std::string> current_environment() {
   std::vector<std::string> result;
@@ -72,7 +73,7 @@ void AgentProcess::request(nlohmann::json message, Answer answer) {
   const std::int64_t id = next_id_++;
   message["id"] = id;
   waiting_[id] = std::move(answer);
-  channel_->send(message, Deadline::after(kSendTime));  // if it has gone, its death is seen by the loop
+  channel_->send(message, Deadline::after(kRequestTime));  // if it has gone, its death is seen by the loop
 }
 
 void AgentProcess::read_channel() {
@@ -107,8 +108,9 @@ void AgentProcess::died() {
   if (!on_death) return;
   // Its outer half says as a shell would what has become of the inner one.
   const int signal = status->signal != 0 ? status->signal : std::max(status->code - 128, 0);
-  on_death(signal != 0 ? fmt::format("was killed by {}", signal_name(signal))
-                       : fmt::format("ended with code {}", status->code));
+  if (signal != 0) return on_death(ErrorKind::lost, fmt::format("was killed by {}", signal_name(signal)));
+  if (status->code == EX_OSERR) return on_death(ErrorKind::os_resource, "ran out of memory");
+  on_death(ErrorKind::lost, fmt::format("ended with code {}", status->code));
 }
 
 void AgentProcess::end() {

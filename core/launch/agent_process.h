@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/channel.h"
+#include "core/base/error.h"
 #include "core/launch/event_loop.h"
 #include "core/launch/spawn.h"
 
@@ -38,7 +39,8 @@ class AgentProcess {
   void request(nlohmann::json message, Answer answer);
 
   std::function<void(const nlohmann::json&)> on_message;  ///< what is not an answer: "log"
-  std::function<void(const std::string& how)> on_death;   ///< called once, "was killed by SIGKILL"
+  /** Called once: "was killed by SIGKILL"; kind lost, or os_resource where memory ran out. */
+  std::function<void(ErrorKind kind, const std::string& how)> on_death;
   pid_t pid() const { return process_.pid(); }
   /** Its processes, as far as they have told: the watchdog, and the helper that serves. */
   std::vector<pid_t> pids() const;

@@ -20,12 +20,27 @@ def set_size(fd, columns, rows):
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def run(arguments, columns=80, rows=24, resizes=()):
+def continue_when_stopped():
+    """Goes on as a child in a process group of its own, and as its shell: Ctrl-Z stops nobody who has none."""
+    child = os.fork()
+    if child == 0:
+        return os.setpgid(0, 0)
+    while True:
+        status = os.waitpid(child, os.WUNTRACED)[1]
+        if not os.WIFSTOPPED(status):
+            os._exit(os.waitstatus_to_exitcode(status))
+        os.write(1, b"[1]+ Stopped\r\n")
+        os.kill(child, signal.SIGCONT)
+
+
+def run(arguments, columns=80, rows=24, resizes=(), continued=False):
     """Runs the program in a window; RESIZES are (after so many frames, columns, rows). Returns (screen, bytes, status)."""
     pid, fd = pty.fork()
     if pid == 0:
         # Started only when the window has its size.
         sys.stdin.readline()
+        if continued:
+            continue_when_stopped()
         os.execv(PROGRAM, [PROGRAM] + [str(a) for a in arguments])
     set_size(fd, columns, rows)
     attributes = termios.tcgetattr(fd)
@@ -78,9 +93,11 @@ class BoardTest(unittest.TestCase):
 
     def test_draws_at_most_ten_times_a_second(self):
         start = time.monotonic()
-        _, everything, _ = run([1, 100, "end"])
-        # A log line draws too: one in five of 100; one frame more at the end.
-        self.assertLessEqual(everything.count(b"\x1b[?7h"), 10 * (time.monotonic() - start) + 20 + 2)
+        for end in ("end", "chatty"):  # lines above it are drawn with the next frame
+            _, everything, _ = run([1, 50, end])
+            self.assertLessEqual(everything.count(b"\x1b[?7h"), 10 * (time.monotonic() - start) + 2)
+            start = time.monotonic()
+        self.assertEqual(everything.count(b"chat\r"), 50 * 20)
 
     def test_fits_small_windows(self):
         for columns, rows in ((20, 5), (5, 3), (1, 1), (2, 2), (300, 2)):
@@ -110,12 +127,21 @@ class BoardTest(unittest.TestCase):
         self.assertTrue(screen.cursor_visible)
 
     def test_gives_the_cursor_back_on_every_end(self):
-        for end, expected in (("throw", 70), ("abort", -signal.SIGABRT), ("term", -signal.SIGTERM)):
+        for end, expected in (("throw", 70), ("abort", -signal.SIGABRT), ("term", -signal.SIGTERM),
+                              ("quit", -signal.SIGQUIT)):
             with self.subTest(end=end):
                 screen, _, status = run([2, 10, end])
                 self.assertEqual(os.waitstatus_to_exitcode(status), expected)
                 self.assertTrue(screen.cursor_visible and screen.autowrap)
                 self.assertIn("step 10/10" if end == "throw" else "step ", screen.text())
+
+    def test_gives_the_cursor_back_while_it_is_stopped(self):
+        screen, everything, status = run([2, 10, "stop"], continued=True)
+        self.assertEqual(status, 0)
+        shown, hidden = everything.index(b"\x1b[?25h"), everything.rindex(b"\x1b[?25l")
+        self.assertTrue(shown < everything.index(b"Stopped") < hidden, everything)
+        self.assertIn("[1]+ Stopped", screen.text(), "the next frame is below the shell's lines")
+        self.assertTrue(screen.cursor_visible and screen.autowrap)
 
 
 if __name__ == "__main__":

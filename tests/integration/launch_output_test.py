@@ -9,7 +9,7 @@ import tempfile
 import time
 
 import dtorch_testing
-from dtorch_testing import FAKE_DTORCH, DtorchTest, Running, run, wait_until
+from dtorch_testing import DTORCH, FAKE_DTORCH, DtorchTest, Running, run, wait_until
 
 SPEC = """
 version: 1
@@ -131,6 +131,65 @@ class PausedReader(OutputTest):
         self.assertGreater(len(lines), 1000)
         self.assertLess(len(lines), 1000000, "the program went on without a reader")
         self.assertEqual(lines[:-1], [f"[rank 0] {number}" for number in range(1, len(lines))])
+
+class Messages(OutputTest):
+    def test_json_has_an_event_for_mistyped_commands(self):
+        result = run([FAKE_DTORCH, "run", self.spec, "--json", "--bogus"])
+        self.assert_exit(result, 64)
+        self.assertEqual([(event["kind"], event["exit_code"]) for event in result.events("error")], [("usage", 64)])
+        result = run([FAKE_DTORCH, "launch", "--bogus", "--", "program", "--json"])
+        self.assertEqual((result.code, result.out), (64, ""), "the program's own arguments say nothing of ours")
+
+    def test_colour_reaches_errors_before_the_job(self):
+        for flags in (["--color=always"], ["--color", "always"]):
+            self.assertIn("\x1b[1;31merror:", run([FAKE_DTORCH, "run", "--bogus", *flags]).err)
+        self.assertNotIn("\x1b", run([FAKE_DTORCH, "run", "--bogus"]).err)
+
+    def test_ranks_print_to_their_logs_only(self):
+        with self.job("--log-dir", "logs", rank="print:hello") as job:
+            result = job.wait(30)
+        self.assert_exit(result, 0)
+        self.assertNotIn("hello", result.err)
+        for rank in (0, 1):
+            self.assertEqual(pathlib.Path(self.folder, "logs", f"rank{rank}.log").read_text(), "hello\n")
+
+    def test_a_log_that_cannot_be_written_is_an_error(self):
+        os.mkdir(os.path.join(self.folder, "logs"))
+        os.symlink("/dev/full", os.path.join(self.folder, "logs", "rank1.log"))
+        with self.job("--log-dir", "logs", rank="print:hello") as job:
+            result = job.wait(30)
+        self.assert_exit(result, 74)
+        self.assertIn("cannot write the log logs/rank1.log", result.err)
+
+    def test_a_killed_helper_is_named_plainly(self):
+        with self.job("--json", rank="train") as job:
+            wait_until(lambda: len(job.others(" __agent")) == 2 and len(job.ranks()) == 2, 10, "everything runs")
+            time.sleep(0.3)
+            os.kill(max(job.others(" __agent")), signal.SIGKILL)
+            result = job.wait(30)
+        self.assert_exit(result, 69)
+        self.assertRegex(result.err, r"^error: the job's helper process \(pid \d+\) on \S+ was killed by SIGKILL\n")
+        self.assert_nothing_left(result.mark, 0.5)
+
+    def test_a_removed_current_directory(self):
+        folder = self.new_folder()
+        inside = os.path.join(folder, "inside")
+        os.mkdir(inside)
+        with Running([FAKE_DTORCH, "run", self.spec], cwd=inside, preexec=lambda: os.rmdir(inside)) as job:
+            result = job.wait(30)
+        self.assert_exit(result, 71)
+        self.assertIn("error: the current directory is gone", result.err)
+
+    def test_too_little_memory(self):
+        if os.environ.get("DTORCH_SANITIZE"):
+            return  # its shadow alone needs terabytes of addresses
+        for size in (100 << 20, 400 << 20):  # too little to map libtorch; too little to start it
+            limit = lambda size=size: resource.setrlimit(resource.RLIMIT_AS, (size, size))
+            result = run([DTORCH, "run", self.spec, "--dry-run"], preexec=limit)
+            self.assert_exit(result, 71)
+            self.assertRegex(result.err, "error: .*memory")
+            self.assertNotIn("terminate called", result.err)
+            self.assert_nothing_left(result.mark, 0.5)
 
 
 if __name__ == "__main__":

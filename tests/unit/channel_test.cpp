@@ -74,6 +74,34 @@ TEST(ChannelTest, CarriesMessagesLargerThanTheSocketsBuffer) {
   EXPECT_EQ((*message)["text"], text);
 }
 
+TEST(ChannelTest, WhatIsOfferedToAPeerThatDoesNotReadIsCounted) {
+  Ends ends;
+  const json record{{"type", "step"}, {"text", std::string(1000, 'x')}};
+  int left_out = 0;
+  for (int i = 0; i < 2000; ++i) left_out += ends.here.offer(record) ? 0 : 1;
+  EXPECT_GT(left_out, 1000);
+  std::vector<json> got = ends.there.read_available();
+  ends.here.send({{"type", "result"}});
+  for (auto& message : ends.there.read_available()) got.push_back(std::move(message));
+  ASSERT_EQ(got.size(), 2000 - left_out + 2U);
+  EXPECT_EQ(got[got.size() - 2]["text"],
+            std::to_string(left_out) + " records were left out: the launcher did not read them");
+  EXPECT_EQ(got.back()["type"], "result");
+}
+
+TEST(ChannelTest, WhatADeadlineCutsOffIsSentBeforeTheNextMessage) {
+  Ends ends;
+  const json large{{"text", std::string(1'000'000, 'x')}};
+  EXPECT_TRUE(ends.here.send(large, Deadline::after(milliseconds(10))));  // it has begun
+  EXPECT_FALSE(ends.here.send({{"type", "lost"}}, Deadline::after(milliseconds(10))));
+  std::thread sender([&] { EXPECT_TRUE(ends.here.send({{"type", "next"}})); });
+  std::vector<json> got;
+  while (got.size() < 2) got.push_back(*ends.there.receive(Deadline::after(std::chrono::seconds(20))));
+  sender.join();
+  EXPECT_EQ(got[0], large);
+  EXPECT_EQ(got[1]["type"], "next");
+}
+
 TEST(ChannelTest, RefusesMessagesOverFourMebibytes) {
   Ends ends;
   EXPECT_THROW(ends.here.send({{"text", std::string(5'000'000, 'x')}}), Error);
