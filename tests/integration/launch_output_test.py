@@ -102,15 +102,16 @@ class PausedReader(OutputTest):
         return [json.loads(line) for line in lines]
 
     def test_does_not_keep_a_dead_rank_from_being_noticed(self):
-        with self.job("--json", rank0="train", rank1="steps:30000,raise:9", stdout=subprocess.PIPE) as job:
+        script = ",".join(["steps:200,sleep:0.02"] * 60)  # slow enough for the launcher, too much for a MiB
+        with self.job("--json", rank0="train", rank1=script + ",raise:9", stdout=subprocess.PIPE) as job:
             self.ended(job)
             self.assertIsNone(job.process.poll(), "what waits is kept")
             events = self.events(job)
             self.assert_exit(job.wait(10), 69)
         self.assertEqual([event["event"] for event in events if event["event"] != "step"], ["plan", "left_out", "error"])
         steps = sum(event["event"] == "step" for event in events)
-        self.assertEqual(steps + events[-2]["steps"], 30000)
         self.assertGreater(steps, 1000)
+        self.assertLessEqual(steps + events[-2]["steps"], 12000)
 
     def test_does_not_keep_a_request_to_stop_from_being_heard(self):
         with self.job("--json", rank0="train", rank1="steps:3000,train", stdout=subprocess.PIPE) as job:
@@ -137,7 +138,7 @@ class Messages(OutputTest):
         result = run([FAKE_DTORCH, "run", self.spec, "--json", "--bogus"])
         self.assert_exit(result, 64)
         self.assertEqual([(event["kind"], event["exit_code"]) for event in result.events("error")], [("usage", 64)])
-        result = run([FAKE_DTORCH, "launch", "--bogus", "--", "program", "--json"])
+        result = run([FAKE_DTORCH, "launch", "-n", "x", "--", "program", "--json"])
         self.assertEqual((result.code, result.out), (64, ""), "the program's own arguments say nothing of ours")
 
     def test_colour_reaches_errors_before_the_job(self):
@@ -168,7 +169,7 @@ class Messages(OutputTest):
             os.kill(max(job.others(" __agent")), signal.SIGKILL)
             result = job.wait(30)
         self.assert_exit(result, 69)
-        self.assertRegex(result.err, r"^error: the job's helper process \(pid \d+\) on \S+ was killed by SIGKILL\n")
+        self.assertRegex(result.err, r"(?m)^error: the job's helper process \(pid \d+\) on \S+ was killed by SIGKILL\n")
         self.assert_nothing_left(result.mark, 0.5)
 
     def test_a_removed_current_directory(self):
