@@ -1,4 +1,5 @@
 // One rank of a training job, from its environment to its result.
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -106,7 +107,10 @@ void RankRun::run() {
 
 /** libtorch's own log lines ("[W1201 ... socket.cpp]") are not for our users; what matters comes as an Error.
  */
-void quiet_libtorch() { ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0); }
+void quiet_libtorch() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
+  c10::initLogging();  // the variable was looked at when the library was loaded
+}
 
 }  // namespace
 
