@@ -91,9 +91,9 @@ int run_agent(const AgentArguments& arguments) {
     ::close(arguments.orders_fd);
     return run_helper(arguments);
   }
-  // The launcher looks after both.
+  // The launcher looks after both. If it is dead already, there is all the more to do.
   const std::string self = fmt::format("{{\"type\":\"helper\",\"pid\":{}}}\n", helper);
-  if (!write_all(arguments.control_fd, self)) return exit_code(ErrorKind::lost);
+  write_all(arguments.control_fd, self);
   const int helper_pidfd = static_cast<int>(::syscall(SYS_pidfd_open, helper, 0));
   close_others({arguments.orders_fd, arguments.launcher_pidfd, helper_pidfd});
   run_watchdog({arguments.launcher_pidfd, arguments.orders_fd, arguments.tag, arguments.scratch, helper_pidfd,
