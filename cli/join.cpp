@@ -11,7 +11,7 @@
 #include "cli/run_options.h"
 #include "core/job/load.h"
 #include "core/launch/launcher.h"
-#include "core/launch/listen.h"
+#include "core/base/endpoint.h"
 
 namespace dtorch::cli {
 namespace {

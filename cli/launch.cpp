@@ -13,7 +13,7 @@
 #include "cli/outlet.h"
 #include "cli/terminal.h"
 #include "core/launch/launcher.h"
-#include "core/launch/listen.h"
+#include "core/base/endpoint.h"
 #include "core/launch/spawn.h"
 
 namespace dtorch::cli {

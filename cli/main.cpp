@@ -20,7 +20,7 @@
 #include "cli/failure_text.h"
 #include "cli/outlet.h"
 #include "cli/terminal.h"
-#include "core/job/suggest.h"
+#include "core/base/nearest.h"
 
 namespace dtorch::cli {
 namespace {
@@ -58,7 +58,7 @@ std::string suggestion(const CLI::App& app) {
   if (value && command.get_name() == "run") return "to set a value of the spec write -s " + unknown.front();
   const auto names = known_names(command, word.rfind('-', 0) == 0);
   const std::vector<std::string_view> candidates(names.begin(), names.end());
-  const std::string_view nearest = job::nearest(word, candidates);
+  const std::string_view nearest = dtorch::nearest(word, candidates);
   return nearest.empty() ? std::string() : "did you mean '" + std::string(nearest) + "'?";
 }
 

@@ -5,28 +5,19 @@
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <unistd.h>
 
 #include <array>
 #include <fstream>
 #include <thread>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "core/base/fd.h"
+#include "core/base/address.h"
 #include "core/base/log.h"
+#include "core/comm/named_store.h"
 
 namespace dtorch {
 namespace {
-
-std::string numeric(const sockaddr* address, socklen_t length) {
-  std::array<char, NI_MAXHOST> text{};
-  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return {};
-  return text.data();
-}
-
-bool loopback_literal(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 struct Interface {
   std::string name;
@@ -43,7 +34,7 @@ std::vector<Interface> interfaces() {
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    const std::string address = numeric(entry->ifa_addr, length);
+    const std::string address = numeric_host(entry->ifa_addr, length);
     // A link-local IPv6 address needs a scope, which the published addresses do not carry.
     if (!address.empty() && address.find('%') == std::string::npos)
       found.push_back({entry->ifa_name, address, family});
@@ -59,7 +50,7 @@ std::string address_of(const std::string& wanted) {
   std::vector<std::string> known;
   for (const auto& one : all) {
     if (one.name == wanted || one.address == wanted) return one.address;
-    if (wanted.starts_with("127.") && loopback_literal(one.address)) return wanted;
+    if (wanted.starts_with("127.") && is_loopback(one.address)) return wanted;
     known.push_back(one.name + " (" + one.address + ")");
   }
   throw Error(ErrorKind::spec, fmt::format("no network interface or address '{}' on this machine", wanted),
@@ -76,43 +67,46 @@ std::string host_identity() {
   return boot + "/" + std::string(name.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
 }
 
-std::string master_of(const StorePtr& store) {
-  auto inner = store;
-  while (auto* prefix = dynamic_cast<c10d::PrefixStore*>(inner.get())) inner = prefix->getUnderlyingStore();
-  const auto* tcp = dynamic_cast<const c10d::TCPStore*>(inner.get());
-  return tcp != nullptr ? tcp->getHost() : std::string();
-}
-
-/** The local address from which packets to `host` would leave; empty if unknown. */
-std::string route_to(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (host.empty() || ::getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return {};
-  std::string address;
-  for (const addrinfo* one = found; one != nullptr && address.empty(); one = one->ai_next) {
-    const Fd socket(::socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    sockaddr_storage local{};
-    socklen_t length = sizeof(local);
-    auto* name = reinterpret_cast<sockaddr*>(&local);
-    if (socket.valid() && ::connect(socket.get(), one->ai_addr, one->ai_addrlen) == 0 &&
-        ::getsockname(socket.get(), name, &length) == 0) {
-      address = numeric(name, length);
-    }
-  }
-  ::freeaddrinfo(found);
-  return address;
-}
-
-std::string outward_address(const std::string& master) {
-  std::string routed = route_to(master);
-  if (!routed.empty() && !loopback_literal(routed)) return routed;
+std::string first_outward_address() {
   for (const auto& one : interfaces()) {
-    if (!loopback_literal(one.address)) return one.address;
+    if (!is_loopback(one.address)) return one.address;
   }
   throw Error(ErrorKind::os_resource,
               "the job spans several hosts but this machine has no address besides loopback",
               "bring a network interface up, or run all ranks on one host");
+}
+
+/** A way out that others can come back: empty where it leads to `host` over loopback, or not at all. */
+std::string outward_route(const std::string& host) {
+  std::string routed = route_to(host);
+  return routed.find('%') != std::string::npos || (!routed.empty() && is_loopback(routed)) ? std::string()
+                                                                                           : routed;
+}
+
+/**
+ * The address that routes to the store's master. On the master's own machine that is loopback: there it is the one that
+ * routes to the first rank elsewhere.
+ */
+std::string outward_address(const StorePtr& store, int rank, const std::vector<std::string>& hosts,
+                            Deadline deadline) {
+  const std::string master = store_host(store);
+  std::string address = outward_route(master);
+  store->set("route/" + std::to_string(rank), address);
+  std::string towards = "the master " + master;
+  if (address.empty()) {
+    const auto routes = gather_keys(store, "route", static_cast<int>(hosts.size()), deadline);
+    for (std::size_t other = 0; other < routes.size() && address.empty(); ++other) {
+      if (hosts[other] == hosts[static_cast<std::size_t>(rank)] || routes[other].empty()) continue;
+      address = outward_route(routes[other]);
+      towards = fmt::format("rank {} at {}", other, routes[other]);
+    }
+  }
+  if (address.empty()) {
+    address = first_outward_address();
+    towards = "other hosts, the first that is not loopback";
+  }
+  log_info(fmt::format("rank {} uses the address {}, the way to {}", rank, address, towards));
+  return address;
 }
 
 }  // namespace
@@ -149,9 +143,7 @@ std::string choose_address(const StorePtr& store, int rank, int world_size, cons
   if (std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host == hosts.front(); })) {
     return "127.0.0.1";
   }
-  std::string address = outward_address(master_of(store));
-  log_debug(fmt::format("rank {} uses the address {}", rank, address));
-  return address;
+  return outward_address(store, rank, hosts, deadline);
 }
 
 }  // namespace dtorch

@@ -5,7 +5,9 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
 #include "core/base/error.h"
@@ -57,6 +59,7 @@ class NamedStore : public c10d::Store {
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
     call([&] { store_->wait(keys, timeout); });
   }
+  const StorePtr& inner() const { return store_; }
   const std::chrono::milliseconds& getTimeout() const noexcept override { return store_->getTimeout(); }
   void setTimeout(const std::chrono::milliseconds& timeout) override { store_->setTimeout(timeout); }
   void append(const std::string& key, const std::vector<uint8_t>& value) override {
@@ -111,6 +114,14 @@ class NamedStore : public c10d::Store {
 
 StorePtr make_named_store(StorePtr store, std::string name) {
   return c10::make_intrusive<NamedStore>(std::move(store), std::move(name));
+}
+
+std::string store_host(const StorePtr& store) {
+  if (auto* prefix = dynamic_cast<c10d::PrefixStore*>(store.get()))
+    return store_host(prefix->getUnderlyingStore());
+  if (const auto* named = dynamic_cast<const NamedStore*>(store.get())) return store_host(named->inner());
+  const auto* tcp = dynamic_cast<const c10d::TCPStore*>(store.get());
+  return tcp != nullptr ? tcp->getHost() : std::string();
 }
 
 QuietLibtorch::QuietLibtorch() {

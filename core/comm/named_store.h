@@ -13,6 +13,9 @@ namespace dtorch {
  */
 StorePtr make_named_store(StorePtr store, std::string name);
 
+/** The address of the server of a TCP store, under whatever prefixes and names; empty for another kind of store. */
+std::string store_host(const StorePtr& store);
+
 /** Holds libtorch's warnings back while it lives, process-wide. */
 class QuietLibtorch {
  public:

@@ -6,13 +6,12 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
 
+#include "core/base/listen.h"
 #include "core/base/log.h"
 #include "core/comm/bounded.h"
 #include "core/comm/dir_store.h"
-#include "core/comm/endpoint.h"
 #include "core/comm/join.h"
 #include "core/comm/run_folder.h"
-#include "core/comm/url.h"
 
 namespace dtorch {
 namespace {
@@ -158,7 +157,7 @@ void refuse_loopback_for_several_hosts(const Identity& self, const std::string& 
   // machine's.
   const bool per_machine = environment.launcher != "torchrun" && environment.launcher != "dtorch";
   const bool several = environment.local_world_size && *environment.local_world_size < environment.world_size;
-  if (!per_machine || !several || !is_loopback(host)) return;
+  if (!per_machine || !several || !leads_to_loopback(host)) return;
   throw Error(ErrorKind::spec,
               fmt::format("the master address '{}' is loopback, which every machine takes for itself, but {} "
                           "started {} ranks "
@@ -182,13 +181,13 @@ std::unique_ptr<Rendezvous> rendezvous_tcp(const RendezvousRequest& request, con
   std::unique_ptr<StoreServer> server;
   StorePtr store;
   if (serves) {
-    server = serve_store(listen_at(host, port).release());
+    server = serve_store(listen_on({host, port}, Foreign::listen_everywhere).socket.release());
     store = server->store();
     port = server->port();
   } else {
     store = connect_store(host, port, request.deadline);
   }
-  auto join = join_request(request, self, store, fmt::format("tcp://{}", endpoint_text(host, port)));
+  auto join = join_request(request, self, store, fmt::format("tcp://{}", to_string(Endpoint{host, port})));
   join.serving = serves;
   return finish(std::move(join), std::move(server), nullptr);
 }
@@ -218,7 +217,7 @@ std::unique_ptr<Rendezvous> rendezvous(const RendezvousRequest& request) {
   const auto self = identify(request, url);
   validate(self, url, request.init_method);
   switch (url.scheme) {
-    case InitScheme::tcp: return rendezvous_tcp(request, self, url.host, url.port);
+    case InitScheme::tcp: return rendezvous_tcp(request, self, url.endpoint.host, url.endpoint.port);
     case InitScheme::env:
       return rendezvous_tcp(request, self, self.environment->master_address, self.environment->master_port);
     case InitScheme::file:

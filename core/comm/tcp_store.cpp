@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/listen.h"
 #include "core/comm/bounded.h"
-#include "core/comm/endpoint.h"
 #include "core/comm/named_store.h"
+#include "core/comm/reach.h"
 #include "core/comm/rendezvous.h"
-#include "core/comm/url.h"
 
 namespace dtorch {
 namespace {
@@ -50,7 +50,7 @@ class TcpStoreServer : public StoreServer {
     options.waitWorkers = false;
     options.masterListenFd = listener.get();
     const QuietLibtorch quiet;
-    const auto name = fmt::format("tcp://{}", endpoint_text(endpoint.host, port_));
+    const auto name = fmt::format("tcp://{}", to_string(endpoint));
     try {
       auto server = c10::make_intrusive<c10d::TCPStore>(endpoint.host, options);
       listener.release();
@@ -79,10 +79,12 @@ StorePtr connect_store(const std::string& host, int port, Deadline deadline) {
   // Neither getaddrinfo nor libtorch's handshake knows a deadline: a listener that never answers would hold
   // us for ever.
   constexpr auto kGrace = std::chrono::milliseconds(500);
-  const auto name = fmt::format("tcp://{}", endpoint_text(host, port));
+  const auto name = fmt::format("tcp://{}", to_string(Endpoint{host, port}));
   auto result = std::make_shared<StorePtr>();
   run_bounded(
-      [=] { *result = open_client(name, reach(host, port, deadline), port, deadline); },
+      [=] {
+        *result = open_client(name, reach({host, port}, deadline), port, deadline);
+      },
       Deadline(deadline.at() + kGrace),
       fmt::format(
           "no store could be reached at {}: what listens there accepts connections but does not answer",

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
 #include <set>
 
+#include "core/base/address.h"
+#include "core/base/endpoint.h"
 #include "core/job/fields.h"
 #include "core/job/scalar.h"
-#include "core/job/url.h"
 #include "core/job/validate.h"
 
 namespace dtorch::job {
@@ -155,8 +157,11 @@ class Checks {
 
   void init_method() {
     if (refused("init_method")) return;
-    const InitMethod method = parse_init_method(spec_.init_method);
-    if (!method.problem.empty()) add("init_method", method.problem, method.help);
+    try {
+      parse_init_url(spec_.init_method);
+    } catch (const Error& error) {
+      add("init_method", error.what(), error.help());
+    }
   }
 
   void hosts() {
@@ -181,18 +186,26 @@ class Checks {
     reachable(node("init_method") != nullptr ? "init_method" : "nodes.hosts");
   }
 
+  /** Nothing where init_method() complains. */
+  std::optional<InitUrl> readable_init_method() const {
+    try {
+      return parse_init_url(spec_.init_method);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
   /** Several hosts must be able to meet where init_method says; WHERE is to blame if not. */
   void reachable(std::string_view where) {
-    const InitMethod method = parse_init_method(spec_.init_method);
-    if (method.scheme == "tcp" && is_loopback(method.host)) {
-      const std::string& first = spec_.nodes.hosts[0].name;
-      const bool ipv6 = first.find(':') != std::string::npos;
-      add(where, fmt::format("other machines cannot reach {}", method.host),
-          fmt::format("name the first host in 'init_method': tcp://{}{}{}:29500", ipv6 ? "[" : "", first,
-                      ipv6 ? "]" : ""));
-    } else if (method.scheme == "tcp" && method.port == 0) {
+    const std::optional<InitUrl> method = readable_init_method();
+    if (!method) return;
+    if (method->scheme == InitScheme::tcp && is_loopback(method->endpoint.host)) {
+      add(where, fmt::format("other machines cannot reach {}", method->endpoint.host),
+          fmt::format("name the first host in 'init_method': tcp://{}",
+                      to_string(Endpoint{spec_.nodes.hosts[0].name, 29500})));
+    } else if (method->scheme == InitScheme::tcp && method->endpoint.port == 0) {
       add(where, "several hosts need a fixed port, not 0", "for example 29500");
-    } else if (method.scheme == "file") {
+    } else if (method->scheme == InitScheme::file) {
       add(where, "file:// joins ranks of one machine only", "use tcp:// or shared_filesystem://");
     }
   }

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <optional>
 
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "core/job/repair.h"
-#include "core/job/suggest.h"
 
 namespace dtorch::job {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
+#include "core/base/nearest.h"
 #include "core/job/fields.h"
 #include "core/job/repair.h"
 #include "core/job/scalar.h"
-#include "core/job/suggest.h"
 
 namespace dtorch::job {
 namespace {

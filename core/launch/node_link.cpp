@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/address.h"
 #include "core/base/host.h"
 
 namespace dtorch {

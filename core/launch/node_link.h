@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/launch/listen.h"
+#include "core/base/endpoint.h"
 #include "core/launch/session.h"
 
 namespace dtorch {

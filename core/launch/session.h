@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/listen.h"
 #include "core/launch/agent_process.h"
 #include "core/launch/event_loop.h"
-#include "core/launch/listen.h"
 #include "core/launch/signals.h"
 #include "core/launch/supervisor.h"
 
@@ -32,7 +32,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /** Binds the store's socket. Call before start_agent. */
-  void listen(const Endpoint& endpoint) { listener_ = listen_on(endpoint); }
+  void listen(const Endpoint& endpoint) { listener_ = listen_on(endpoint, Foreign::refuse); }
   int store_port() const { return listener_.port; }
   void start_agent();
   /** Has the agent serve the store on the socket that listen() bound; does not wait for it. */

@@ -14,7 +14,6 @@
 #include "core/launch/cleanup.h"
 #include "core/launch/explain.h"
 #include "core/launch/first_cause.h"
-#include "core/launch/listen.h"
 #include "core/launch/output.h"
 #include "core/launch/rank_environment.h"
 #include "core/launch/signals.h"
@@ -70,28 +69,6 @@ TEST(LineSplitterTest, JoinsPiecesAndCutsOverlongLines) {
   for (const auto& line : lines) joined += line;
   EXPECT_GT(lines.size(), 3U);
   EXPECT_EQ(joined, std::string(200'000, 'x'));
-}
-
-TEST(EndpointTest, ReadsNamesAndBothKindsOfAddresses) {
-  EXPECT_EQ(to_string(parse_endpoint("tcp://host.example:29500")), "host.example:29500");
-  EXPECT_EQ(to_string(parse_endpoint("[::1]:7")), "[::1]:7");
-  EXPECT_EQ(parse_endpoint("tcp://[fe80::2]:7").host, "fe80::2");
-  for (const char* wrong :
-       {"", "host", "host:", "host:x", "host:70000", "host:-1", ":1", "::1:5", "tcp://"}) {
-    EXPECT_THROW(parse_endpoint(wrong), Error) << wrong;
-  }
-}
-
-TEST(ListenTest, PortZeroIsAFreePortThatThenIsTaken) {
-  const Listener first = listen_on({"127.0.0.1", 0});
-  EXPECT_GT(first.port, 0);
-  try {
-    listen_on({"127.0.0.1", first.port});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::os_resource);
-    EXPECT_THAT(error.what(), HasSubstr("(pid " + std::to_string(::getpid()) + ")"));
-  }
 }
 
 SpawnRequest shell(const std::string& script) {

@@ -11,7 +11,7 @@
 
 #include "core/job/interpolate.h"
 #include "core/job/load.h"
-#include "core/job/suggest.h"
+#include "core/base/nearest.h"
 
 namespace dtorch {
 namespace {
@@ -254,9 +254,9 @@ TEST(InterpolationTest, EscapingIsUndone) {
 }
 
 TEST(SuggestTest, CountsEdits) {
-  EXPECT_EQ(job::edit_distance("", "abc"), 3U);
-  EXPECT_EQ(job::edit_distance("kitten", "sitting"), 3U);
-  EXPECT_EQ(job::edit_distance("mnsit", "mnist"), 1U);  // neighbours swapped
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("mnsit", "mnist"), 1U);  // neighbours swapped
   const std::array<std::string_view, 3> words{"optimizer", "epochs", "lr"};
   EXPECT_EQ(job::nearest("optimzer", words), "optimizer");
   EXPECT_EQ(job::nearest("Epochs", words), "epochs");
