@@ -9,9 +9,9 @@
 #include <fstream>
 #include <random>
 
+#include "core/base/nearest.h"
 #include "core/job/interpolate.h"
 #include "core/job/load.h"
-#include "core/base/nearest.h"
 
 namespace dtorch {
 namespace {
@@ -258,10 +258,10 @@ TEST(SuggestTest, CountsEdits) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
   EXPECT_EQ(edit_distance("mnsit", "mnist"), 1U);  // neighbours swapped
   const std::array<std::string_view, 3> words{"optimizer", "epochs", "lr"};
-  EXPECT_EQ(job::nearest("optimzer", words), "optimizer");
-  EXPECT_EQ(job::nearest("Epochs", words), "epochs");
-  EXPECT_EQ(job::nearest("zz", words), "");
-  EXPECT_EQ(job::nearest("banana", words), "");
+  EXPECT_EQ(nearest("optimzer", words), "optimizer");
+  EXPECT_EQ(nearest("Epochs", words), "epochs");
+  EXPECT_EQ(nearest("zz", words), "");
+  EXPECT_EQ(nearest("banana", words), "");
 }
 
 TEST_F(FileTest, ExtendsMergesMapsAndReplacesLists) {
