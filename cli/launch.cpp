@@ -12,8 +12,8 @@
 #include "cli/failure_text.h"
 #include "cli/outlet.h"
 #include "cli/terminal.h"
-#include "core/launch/launcher.h"
 #include "core/base/endpoint.h"
+#include "core/launch/launcher.h"
 #include "core/launch/spawn.h"
 
 namespace dtorch::cli {
