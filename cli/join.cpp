@@ -5,13 +5,15 @@
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string_view>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/run_options.h"
+#include "core/base/endpoint.h"
 #include "core/job/load.h"
 #include "core/launch/launcher.h"
-#include "core/base/endpoint.h"
 
 namespace dtorch::cli {
 namespace {
@@ -40,9 +42,17 @@ void refuse_foreign_paths(const JobSpec& spec) {
     throw Error(ErrorKind::not_allowed, fmt::format("the job wants to load the module '{}'", spec.backend),
                 help);
   }
+  if (spec.init_method.rfind("tcp://", 0) != 0) {
+    throw Error(
+        ErrorKind::not_allowed,
+        fmt::format("the job wants its ranks to meet at '{}', not where it was joined", spec.init_method),
+        "only jobs of tcp:// are joined");
+  }
   const DatasetSpec& data = spec.dataset;
-  for (const auto& path :
-       {data.root, data.train_images, data.train_labels, data.test_images, data.test_labels}) {
+  std::vector<std::string> paths{data.root};
+  for (const auto& file : {data.train_images, data.train_labels, data.test_images, data.test_labels})
+    paths.push_back((fs::path(data.root) / file).string());
+  for (const auto& path : paths) {
     if (inside_here(path)) continue;
     throw Error(
         ErrorKind::not_allowed,
@@ -51,10 +61,18 @@ void refuse_foreign_paths(const JobSpec& spec) {
   }
 }
 
-void accept_spec(RunOptions& options, bool allow_paths) {
-  const JobSpec spec = parse_job(options.spec_yaml, "node 0's spec");
+JobSpec accept_spec(RunOptions& options, bool allow_paths) {
+  JobSpec spec = parse_resolved(options.spec_yaml, "node 0's spec");
+  const auto& nodes = options.ranks_per_node;
+  const int ranks = std::accumulate(nodes.begin(), nodes.end(), 0);
+  if (ranks != spec.world_size) {
+    throw Error(ErrorKind::disagree,
+                fmt::format("node 0's offer contradicts itself: its nodes have {} ranks, world_size is {}",
+                            ranks, spec.world_size));
+  }
   if (!allow_paths) refuse_foreign_paths(spec);
   take_spec(options, spec);
+  return spec;
 }
 
 int run_join(JoinArguments& arguments) {
@@ -64,11 +82,16 @@ int run_join(JoinArguments& arguments) {
   options.init_method = options.join_endpoint.rfind("tcp://", 0) == 0 ? options.join_endpoint
                                                                       : "tcp://" + options.join_endpoint;
   options.rendezvous_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout * 1000));
-  options.accept = [allow = arguments.allow_paths](RunOptions& filled) { accept_spec(filled, allow); };
-  RunViewOptions options_of_view;  // the spec is not known yet
-  options_of_view.style = arguments.output.style();
-  options_of_view.show_output = options.log_dir.empty();
-  RunView view(options_of_view);
+  RunViewOptions nothing_yet;
+  nothing_yet.style = arguments.output.style();
+  nothing_yet.show_output = options.log_dir.empty();
+  RunView view(nothing_yet);
+  options.accept = [&arguments, &view](RunOptions& filled) {
+    const JobSpec spec = accept_spec(filled, arguments.allow_paths);
+    auto described = view_options(spec, arguments.output, /*dry_run=*/false);
+    described.show_output = filled.log_dir.empty();
+    view.describe(described);
+  };
   return view.finish(run_job(options, view));
 }
 

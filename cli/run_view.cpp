@@ -57,6 +57,15 @@ RunView::RunView(RunViewOptions options)
 
 RunView::~RunView() = default;
 
+void RunView::describe(const RunViewOptions& job) {
+  options_.job = job.job;
+  options_.world_size = job.world_size;
+  options_.backend = job.backend;
+  options_.dataset = job.dataset;
+  options_.interval = job.interval;
+  board_ = Board(job.job, job.world_size, job.backend, job.dataset);
+}
+
 void RunView::event(const char* name, const json& members) {
   if (!options_.style.json) return;
   json line = members;

@@ -36,6 +36,9 @@ class RunView : public JobObserver {
   explicit RunView(RunViewOptions options);
   ~RunView() override;
 
+  /** What the job is, where that is known only after the view was made, before its first event. The style stays. */
+  void describe(const RunViewOptions& job);
+
   void plan(const nlohmann::json& plan) override;
   void phase(int rank, const std::string& phase) override;
   void step(const StepRecord& record) override;

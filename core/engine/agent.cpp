@@ -124,9 +124,9 @@ void Agent::handle(const json& request) {
     } else if (type == "preflight") {
       background(id, [yaml = request.at("spec").get<std::string>(), places = request.value("places", ""),
                       local_ranks = request.value("local_ranks", 1)] {
-        return json{
-            {"type", "plan"},
-            {"plan", preflight(parse_job(yaml, "job spec"), SpecPlaces::from_text(places), local_ranks)}};
+        return json{{"type", "plan"},
+                    {"plan", preflight(parse_resolved(yaml, "job spec"), SpecPlaces::from_text(places),
+                                       local_ranks)}};
       });
     } else if (type == "bench_preflight") {
       background(id, [text = request.at("spec").get<std::string>()] {

@@ -78,7 +78,7 @@ void RankRun::show_plan(const JobSpec& spec, const SpecPlaces& places, int local
 }
 
 void RankRun::run() {
-  const auto spec = parse_job(request_.spec_yaml, "job spec");
+  const auto spec = parse_resolved(request_.spec_yaml, "job spec");
   const auto environment =
       read_rank_identity([](const char* name) -> const char* { return std::getenv(name); });
   rank_ = environment.rank;

@@ -49,13 +49,17 @@ void expand(std::string_view inside, Interpolated& result) {
 
 }  // namespace
 
-Interpolated interpolate(const std::string& text) {
+Interpolated interpolate(const std::string& text, Variables variables) {
   Interpolated result;
   const std::string_view view(text);
   for (std::size_t i = 0; i < view.size();) {
     if (view.substr(i, 3) == "$${") {
       result.text += "${";
       i += 3;
+    } else if (view.substr(i, 2) == "${" && variables == Variables::refuse) {
+      result.problem = "a resolved spec has no variables";
+      result.help = "they are replaced where the spec is written; '$${' stands for a plain '${'";
+      return result;
     } else if (view.substr(i, 2) == "${") {
       const std::size_t end = view.find('}', i);
       if (end == std::string_view::npos) {

@@ -12,8 +12,14 @@ struct Interpolated {
   std::string help;
 };
 
-/** Replaces every ${env:NAME} and ${env:NAME:-default} once; `$${` stands for `${`. Reads the environment. */
-Interpolated interpolate(const std::string& text);
+/** Whether a text was written by this machine's user, or is what to_yaml() made of a spec: that has no variables left. */
+enum class Variables { replace, refuse };
+
+/**
+ * Replaces every ${env:NAME} and ${env:NAME:-default} once; `$${` stands for `${`. Reads the environment, but never where
+ * variables are refused: then they are the problem.
+ */
+Interpolated interpolate(const std::string& text, Variables variables);
 /** The text that interpolate() turns back into TEXT. */
 std::string escape_interpolation(const std::string& text);
 

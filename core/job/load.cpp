@@ -24,6 +24,8 @@ constexpr int kFirstFlag = 1'000;          // flags' messages come after those o
 /** One load: the texts read, and what was wrong with them. */
 class Loader {
  public:
+  explicit Loader(job::Variables variables) : variables_(variables) {}
+
   JobSpec load(const std::string& path, const std::vector<std::string>& overrides, SpecPlaces* places) {
     job::FileText file = job::read_file(path);
     if (!file.message.empty()) throw Error(ErrorKind::spec, file.message, file.help);
@@ -56,7 +58,7 @@ class Loader {
 
   std::optional<job::Node> parse(const std::string& name, std::string text) {
     const job::Source& source = sources_.emplace_back(name, std::move(text), files_++, false);
-    std::optional<job::Node> root = job::parse_tree(source, problems_);
+    std::optional<job::Node> root = job::parse_tree(source, problems_, variables_);
     if (root) job::expand_shorthands(*root);
     return root;
   }
@@ -145,6 +147,7 @@ class Loader {
     }
   }
 
+  const job::Variables variables_;
   std::deque<job::Source> sources_;  // never moved: places point into them
   job::Problems problems_;
   int files_ = 0;
@@ -154,12 +157,16 @@ class Loader {
 }  // namespace
 
 JobSpec load_job(const std::string& path, const std::vector<std::string>& overrides, SpecPlaces* places) {
-  return Loader().load(path, overrides, places);
+  return Loader(job::Variables::replace).load(path, overrides, places);
+}
+
+JobSpec parse_resolved(const std::string& text, const std::string& name) {
+  return Loader(job::Variables::refuse).parse_text(text, name, {});
 }
 
 JobSpec parse_job(const std::string& text, const std::string& name,
                   const std::vector<std::string>& overrides) {
-  return Loader().parse_text(text, name, overrides);
+  return Loader(job::Variables::replace).parse_text(text, name, overrides);
 }
 
 }  // namespace dtorch

@@ -50,7 +50,13 @@ JobSpec parse_job(const std::string& text, const std::string& name,
                   const std::vector<std::string>& overrides = {});
 
 /**
- * The canonical YAML of a resolved spec: every key, in the table's order. parse_job(to_yaml(s)) equals s, and
+ * Reads what to_yaml() wrote, here or on another machine. The environment is never looked at: a variable in it is a problem,
+ * so that another machine's spec carries nothing of this one away.
+ */
+JobSpec parse_resolved(const std::string& text, const std::string& name);
+
+/**
+ * The canonical YAML of a resolved spec: every key, in the table's order. parse_resolved(to_yaml(s)) equals s, and
  * equal specs have equal text, so ranks compare its digest.
  */
 std::string to_yaml(const JobSpec& spec);

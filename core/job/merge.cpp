@@ -89,7 +89,8 @@ class Walk {
     // Elements of a list that the file leaves at its default.
     const Source& source =
         sources_.emplace_back("default of " + path_, std::string(field->key.fallback), 0, true);
-    if (auto value = parse_tree(source, problems_); value && value->kind == Node::Kind::list)
+    if (auto value = parse_tree(source, problems_, Variables::replace);
+        value && value->kind == Node::Kind::list)
       *node_ = std::move(*value);
   }
 
@@ -160,7 +161,7 @@ void apply_override(Node& root, const std::string& flag, int order, std::deque<S
     problems.add(place, "'extends' stands in a file, not in an override");
     return;
   }
-  std::optional<Node> tree = parse_tree(source, problems);
+  std::optional<Node> tree = parse_tree(source, problems, Variables::replace);
   if (!tree) return;
   Node* target = Walk(root, place, sources, problems).to(parts);
   if (target == nullptr) return;

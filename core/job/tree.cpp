@@ -23,7 +23,8 @@ struct Stop {};
 /** Builds the tree from yaml-cpp's events. yaml-cpp's own nodes would forget duplicates, anchors and tags. */
 class Builder : public YAML::EventHandler {
  public:
-  Builder(const Source& source, Problems& problems) : source_(source), problems_(problems) {}
+  Builder(const Source& source, Problems& problems, Variables variables)
+      : source_(source), problems_(problems), variables_(variables) {}
 
   bool has_root() const { return has_root_; }
   Node take_root() { return std::move(root_); }
@@ -138,7 +139,7 @@ class Builder : public YAML::EventHandler {
   }
 
   void expand(Node& node) {
-    Interpolated result = interpolate(node.text);
+    Interpolated result = interpolate(node.text, variables_);
     if (!result.problem.empty()) {
       problems_.add(node.place, result.problem, result.help);
       node.broken = true;
@@ -214,6 +215,7 @@ class Builder : public YAML::EventHandler {
 
   const Source& source_;
   Problems& problems_;
+  Variables variables_;
   std::vector<Frame> stack_;
   Node root_;
   bool has_root_ = false;
@@ -230,9 +232,9 @@ Entry* Node::find(std::string_view key) {
 
 const Entry* Node::find(std::string_view key) const { return const_cast<Node*>(this)->find(key); }
 
-std::optional<Node> parse_tree(const Source& source, Problems& problems) {
+std::optional<Node> parse_tree(const Source& source, Problems& problems, Variables variables) {
   if (!check_text(source, problems)) return std::nullopt;
-  Builder builder(source, problems);
+  Builder builder(source, problems, variables);
   try {
     std::istringstream stream(source.text());
     YAML::Parser parser(stream);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/job/interpolate.h"
 #include "core/job/source.h"
 
 namespace dtorch::job {
@@ -39,7 +40,7 @@ struct Entry {
  * anchors, aliases, tags, a second document, too deep nesting, undefined ${env:...}. Nothing when the tree
  * would make no sense to go on with.
  */
-std::optional<Node> parse_tree(const Source& source, Problems& problems);
+std::optional<Node> parse_tree(const Source& source, Problems& problems, Variables variables);
 
 /** "a list", "text 'abc'", "the number 1.5": what a value is, for messages. */
 std::string describe(const Node& node);

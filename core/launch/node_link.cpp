@@ -25,10 +25,24 @@ std::string attempt_key(int attempt, const char* name) {
   return fmt::format("{}{}/{}", kPrefix, attempt, name);
 }
 
+/** The node whose failure an answer tells, and the failure. */
+std::pair<int, Failure> read_shared(const json& answer) {
+  try {
+    const json shared = json::parse(answer.at("value").get<std::string>());
+    return {shared.at("node").get<int>(), shared.at("failure").get<Failure>()};
+  } catch (const json::exception& error) {
+    Failure failure;
+    failure.kind = ErrorKind::disagree;
+    failure.host = host_name();
+    failure.message = fmt::format("another node failed, and what it says cannot be read: {}", error.what());
+    return {-1, failure};
+  }
+}
+
 }  // namespace
 
-void NodeLink::offer(const json& job) {
-  session_.call({{"type", "set"}, {"key", key("job")}, {"value", job.dump()}}, kAnswerTime,
+void NodeLink::offer(const Offer& job) {
+  session_.call({{"type", "set"}, {"key", key("job")}, {"value", to_text(job)}}, kAnswerTime,
                 "the job's store");
 }
 
@@ -66,9 +80,9 @@ json NodeLink::get(const std::string& name, const std::string& what) {
   }
 }
 
-json NodeLink::fetch_job() {
+Offer NodeLink::fetch_job() {
   const json text = get("job", fmt::format("no dtorch job waits at {}", host_));
-  return json::parse(text.get<std::string>());
+  return read_offer(text.is_string() ? text.get_ref<const std::string&>() : std::string());
 }
 
 bool NodeLink::claim(int node_rank) {
@@ -101,10 +115,10 @@ void NodeLink::watch(int attempt) {
   session_.agent().request(request, [this, attempt](const json& answer) {
     if (attempt != attempt_) return;
     if (answer.value("type", "") == "value") {
-      const json shared = json::parse(answer.at("value").get<std::string>());
-      if (shared.value("node", -1) == node_rank_) return;
+      const auto [node, failure] = read_shared(answer);
+      if (node == node_rank_) return;
       from_afar_ = true;
-      session_.supervisor().fail(shared.at("failure").get<Failure>());
+      session_.supervisor().fail(failure);
     } else if (answer.value("kind", "") == to_string(ErrorKind::timeout)) {
       watch(attempt);
     } else {

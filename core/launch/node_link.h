@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/endpoint.h"
+#include "core/launch/offer.h"
 #include "core/launch/session.h"
 
 namespace dtorch {
@@ -19,11 +20,11 @@ class NodeLink {
   NodeLink(Session& session, std::chrono::milliseconds limit) : session_(session), limit_(limit) {}
 
   /** Node 0: tells what the job is, once the store is served. */
-  void offer(const nlohmann::json& job);
+  void offer(const Offer& job);
   /** Other nodes: reaches the store. Throws Error(timeout) that names the endpoint. */
   void connect(const Endpoint& endpoint);
-  /** Other nodes: what node 0 offers. */
-  nlohmann::json fetch_job();
+  /** Other nodes: what node 0 offers, checked to be an offer. */
+  Offer fetch_job();
   /** Takes this node rank for this machine; false if another machine has it. */
   bool claim(int node_rank);
   /** The machine that has it. */

@@ -102,7 +102,7 @@ class Job {
     endpoint_.port = session_.store_port();
     session_.start_agent();
     session_.serve_store();
-    if (nnodes() > 1) link_.offer({{"spec", options_.spec_yaml}, {"nodes", options_.ranks_per_node}});
+    if (nnodes() > 1) link_.offer({options_.spec_yaml, options_.ranks_per_node});
   }
 
   /** Another node of the same `dtorch run`: the same spec, and a node rank of its own. */
@@ -112,17 +112,18 @@ class Job {
     if (options_.dry_run) return;
     link_.connect(endpoint_);
     const auto job = link_.fetch_job();
-    const std::string spec = job.at("spec");
-    if (spec != options_.spec_yaml) {
-      throw Error(ErrorKind::disagree,
-                  fmt::format("this spec is not node 0's: {}", first_difference(spec, options_.spec_yaml)),
-                  "start all nodes with the same spec and the same overrides");
+    if (job.spec != options_.spec_yaml) {
+      throw Error(
+          ErrorKind::disagree,
+          fmt::format("this spec is not node 0's: {}", first_difference(job.spec, options_.spec_yaml)),
+          "start all nodes with the same spec and the same overrides");
     }
-    if (job.at("nodes") != nlohmann::json(options_.ranks_per_node)) {
-      throw Error(ErrorKind::disagree,
-                  fmt::format("node 0 counts ranks per node as {}, this node as {}", job.at("nodes").dump(),
-                              nlohmann::json(options_.ranks_per_node).dump()),
-                  "start all nodes with the same --nnodes");
+    if (job.nodes != options_.ranks_per_node) {
+      throw Error(
+          ErrorKind::disagree,
+          fmt::format("node 0 counts ranks per node as {}, this node as {}", nlohmann::json(job.nodes).dump(),
+                      nlohmann::json(options_.ranks_per_node).dump()),
+          "start all nodes with the same --nnodes");
     }
     if (!link_.claim(options_.node_rank)) {
       throw Error(ErrorKind::disagree,
@@ -138,8 +139,8 @@ class Job {
     session_.start_agent();
     link_.connect(endpoint_);
     const auto job = link_.fetch_job();
-    options_.spec_yaml = job.at("spec").get<std::string>();
-    options_.ranks_per_node = job.at("nodes").get<std::vector<int>>();
+    options_.spec_yaml = job.spec;
+    options_.ranks_per_node = job.nodes;
     options_.accept(options_);
     session_.supervisor().set_grace(options_.shutdown_timeout);
     session_.supervisor().set_stall_limit(options_.collective_timeout);
@@ -156,7 +157,7 @@ class Job {
         ErrorKind::disagree,
         fmt::format("the job at {} has no free node left that {} slots can fill", to_string(endpoint_),
                     options_.join_slots == 0 ? "any number of" : std::to_string(options_.join_slots)),
-        "its ranks per node: " + job.at("nodes").dump());
+        "its ranks per node: " + nlohmann::json(job.nodes).dump());
   }
 
   void start_ranks() {

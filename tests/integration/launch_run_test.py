@@ -1,4 +1,5 @@
 """dtorch run and join: how a job's processes are watched and ended. Ranks and agent are tests/integration/fake_engine.cpp."""
+import json
 import os
 import pathlib
 import random
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 import dtorch_testing
@@ -289,6 +291,7 @@ class Nodes(JobTest):
             self.assertEqual(numbers, ["2", "3", "4", "5"], repr(results))
             for result in results:
                 self.assert_exit(result, 0)
+                self.assertIn("test: 6 ranks", result.err)
             self.assert_exit(first.wait(20), 0)
 
     def test_a_joiner_without_enough_slots_is_refused(self):
@@ -302,6 +305,72 @@ class Nodes(JobTest):
                 result = joiner.wait(20)
                 self.assert_exit(result, 77)
                 self.assertIn("outside", self.error(result)["message"])
+
+    def test_a_joiners_files_are_looked_for_in_the_datasets_folder(self):
+        files = ", ".join(f"{name}: ../{name}" for name in ("train_images", "train_labels", "test_images", "test_labels"))
+        for root, code in (("inner", 0), (".", 77)):
+            with self.node(0, "-s", f"dataset={{type: idx, root: {root}, {files}}}", rank="sleep:1"), self.join() as joiner:
+                self.assert_exit(joiner.wait(20), code)
+
+
+class ForeignOffers(JobTest):
+    """What waits at the endpoint is no friend: its offer is checked before anything of it is used."""
+
+    def setUp(self):
+        super().setUp()
+        self.offer = None
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.server.close)
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        """Speaks as fake_engine's store; whatever is asked for, the offer is the answer."""
+        while True:
+            try:
+                client, _ = self.server.accept()
+                with client, client.makefile("rw") as lines:
+                    for _ in lines:
+                        lines.write(json.dumps({"type": "value", "value": self.offer}) + "\n")
+                        lines.flush()
+            except ConnectionError:
+                continue
+            except OSError:
+                return
+
+    def join(self, offer, **env):
+        self.offer = offer if isinstance(offer, str) else json.dumps(offer)
+        with Running([FAKE_DTORCH, "join", f"tcp://127.0.0.1:{self.server.getsockname()[1]}", "--json"],
+                     env=env, cwd=self.folder.name) as joiner:
+            return joiner.wait(20)
+
+    def text(self, world=4, method="tcp://127.0.0.1:1", more=""):
+        return self.spec(world=world, method=method, more=more).read_text()
+
+    def test_carry_nothing_of_the_environment_away(self):
+        more = 'name: "x${env:SECRET}"\n'
+        spec = self.text().replace("name: test\n", "") + more
+        result = self.join({"spec": spec, "nodes": [2, 2]}, SECRET="hunter2")
+        self.assert_exit(result, 78)
+        self.assertIn("a resolved spec has no variables", self.error(result)["message"] + result.err)
+        self.assertNotIn("hunter2", result.out + result.err)
+
+    def test_contradict_themselves(self):
+        self.assert_exit(self.join({"spec": self.text(world=3), "nodes": [2, 2]}), 76)
+
+    def test_meet_nowhere_but_where_they_were_joined(self):
+        for method in ("file:///tmp/elsewhere", "shared_filesystem:///nfs/elsewhere", "env://"):
+            self.assert_exit(self.join({"spec": self.text(method=method), "nodes": [2, 2]}), 77)
+
+    def test_are_damaged(self):
+        spec = self.text()
+        for offer in ("", "null", "[]", "{", '{"spec": 1, "nodes": [2, 2]}', {"spec": spec}, {"nodes": [2, 2]},
+                      {"spec": spec, "nodes": []}, {"spec": spec, "nodes": [4, 0]}, {"spec": spec, "nodes": [2, "2"]},
+                      {"spec": spec, "nodes": [5, -1]}, {"spec": spec, "nodes": [2, 2.0]},
+                      {"spec": spec, "nodes": [2, 2**64 - 2]}, {"spec": spec, "nodes": {"0": 2}},
+                      {"spec": "#" * (1 << 20) + spec, "nodes": [2, 2]}, {"spec": spec, "nodes": [1] * 70000}):
+            result = self.join(offer)
+            self.assert_exit(result, 76)
+            self.assertIn("malformed", self.error(result)["message"])
 
 
 if __name__ == "__main__":

@@ -8,12 +8,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "core/base/error.h"
 #include "core/launch/cleanup.h"
 #include "core/launch/explain.h"
 #include "core/launch/first_cause.h"
+#include "core/launch/offer.h"
 #include "core/launch/output.h"
 #include "core/launch/rank_environment.h"
 #include "core/launch/signals.h"
@@ -69,6 +71,40 @@ TEST(LineSplitterTest, JoinsPiecesAndCutsOverlongLines) {
   for (const auto& line : lines) joined += line;
   EXPECT_GT(lines.size(), 3U);
   EXPECT_EQ(joined, std::string(200'000, 'x'));
+}
+
+TEST(OfferTest, DamagedOnesAreRefusedOrWithinBounds) {
+  const Offer whole{"version: 1\nname: \"a\\tb\"\n", {2, 3, 1}};
+  EXPECT_EQ(read_offer(to_text(whole)), whole);
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const auto below = [&](std::size_t limit) { return random() % limit; };
+  const std::string alphabet = "{}[]\",:0-9e.\\\0\xff";
+  int refused = 0;
+  for (int round = 0; round < 3'000; ++round) {
+    std::string text = to_text(whole);
+    for (std::size_t edits = 1 + below(4); edits > 0; --edits) {
+      const std::size_t at = below(text.size());
+      if (below(3) == 0)
+        text.erase(at, 1 + below(5));
+      else if (below(2) == 0)
+        text.insert(at, text.substr(below(text.size()), below(20)));
+      else
+        text[at] = alphabet[below(alphabet.size())];
+      if (text.empty()) text = "x";
+    }
+    try {
+      const Offer offer = read_offer(text);
+      for (const int ranks : offer.nodes)
+        ASSERT_THAT(ranks, testing::AllOf(testing::Ge(1), testing::Le(4096))) << text;
+      ASSERT_FALSE(offer.nodes.empty()) << text;
+    } catch (const Error& error) {
+      ++refused;
+      ASSERT_EQ(error.kind(), ErrorKind::disagree) << text;
+    }
+  }
+  EXPECT_GT(refused, 500);
 }
 
 SpawnRequest shell(const std::string& script) {

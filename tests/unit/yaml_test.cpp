@@ -223,6 +223,9 @@ TEST(InterpolationTest, TakesTheEnvironmentOrTheDefault) {
       "run-3-x");
   EXPECT_EQ(parse_job(kMinimal + "name: ${env:DTORCH_TEST_RANKS}\n", "spec").name, "3");
   EXPECT_EQ(parse_job(kMinimal + "name: $${env:X}\n", "spec").name, "${env:X}");
+  EXPECT_EQ(parse_resolved(kMinimal + "name: $${env:X}\n", "spec").name, "${env:X}");
+  EXPECT_THROW(parse_resolved(kMinimal + "name: ${env:DTORCH_TEST_RANKS}\n", "spec"), SpecError);
+  EXPECT_THROW(parse_resolved(kMinimal + "name: ${env:DTORCH_TEST_UNSET:-x}\n", "spec"), SpecError);
   EXPECT_EQ(parse_job(kMinimal, "spec", {"name=${env:DTORCH_TEST_RANKS}"}).name, "3");
 }
 
@@ -247,7 +250,7 @@ TEST(InterpolationTest, RefusesEverythingElse) {
 
 TEST(InterpolationTest, EscapingIsUndone) {
   for (const char* text : {"", "$", "${", "$${", "$$${", "a${env:X:-y}b", "$}{$", "${${"}) {
-    const job::Interpolated back = job::interpolate(job::escape_interpolation(text));
+    const job::Interpolated back = job::interpolate(job::escape_interpolation(text), job::Variables::replace);
     EXPECT_EQ(back.text, text);
     EXPECT_FALSE(back.any);
   }

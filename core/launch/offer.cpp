@@ -1,0 +1,52 @@
+#include "core/launch/offer.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace dtorch {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxSpec = 1 << 20;         // bytes, as of a spec file
+constexpr std::size_t kMaxText = 4 * kMaxSpec;    // escapes make it longer
+constexpr std::size_t kMaxNodes = 65'536;         // as --nnodes
+constexpr std::int64_t kMaxRanksPerNode = 4'096;  // as --slots
+
+[[noreturn]] void malformed(std::string_view what) {
+  throw Error(ErrorKind::disagree, fmt::format("node 0's offer is malformed: {}", what),
+              "does another version of dtorch, or another program, run there?");
+}
+
+}  // namespace
+
+std::string to_text(const Offer& offer) {
+  return json{{"spec", offer.spec}, {"nodes", offer.nodes}}.dump(-1, ' ', false,
+                                                                 json::error_handler_t::replace);
+}
+
+Offer read_offer(std::string_view text) {
+  if (text.size() > kMaxText) malformed("it is over 4 MiB");
+  const json offered = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!offered.is_object()) malformed("it is no JSON object");
+  const json spec = offered.value("spec", json());
+  const json nodes = offered.value("nodes", json());
+  if (!spec.is_string()) malformed("'spec' is no text");
+  if (!nodes.is_array() || nodes.empty() || nodes.size() > kMaxNodes)
+    malformed(fmt::format("'nodes' is no list of 1 to {} numbers", kMaxNodes));
+  Offer offer;
+  offer.spec = spec.get<std::string>();
+  if (offer.spec.size() > kMaxSpec) malformed("the spec is over 1 MiB");
+  for (const json& ranks : nodes) {
+    // An unsigned number beyond int64 is not to wrap around.
+    const bool fits = ranks.is_number_integer() && ranks >= 1 && ranks <= kMaxRanksPerNode;
+    if (!fits) malformed(fmt::format("a node has 1 to {} ranks", kMaxRanksPerNode));
+    offer.nodes.push_back(ranks.get<int>());
+  }
+  return offer;
+}
+
+}  // namespace dtorch
