@@ -272,7 +272,7 @@ class Mistakes(DtorchTest):
         for arguments, words in [
                 ([], "no program"), (["--node-rank", "3", "--", "true"], "--node-rank 3"),
                 (["--nnodes", "2", "--", "true"], "--master-port"), (["--tee", "--", "true"], "--log-dir"),
-                (["-n", "0", "--", "true"], "-n"), (["--rdzv-endpoint", "nonsense", "--", "true"], "host:port")]:
+                (["-n", "0", "--", "true"], "-n"), (["--rdzv-endpoint", "nonsense", "--", "true"], "HOST:PORT")]:
             result = launch(*arguments)
             self.assert_exit(result, 64)
             self.assertIn(words, result.err)
