@@ -105,8 +105,8 @@ class TwoHosts(DtorchTest):
             self.assertEqual(results[0].events("result")[0]["world_size"], 4)
             text = "".join(result.out + result.err for result in results)
             address = "fd77::{}" if "[" in init_method else "10.77.0.{}"
-            self.assertIn(f"gloo: rank 3 uses the address {address.format(2)}, the way to the master {address.format(1)}", text)
-            self.assertIn(f"gloo: rank 0 uses the address {address.format(1)}, the way to", text)
+            self.assertIn(f"rank 3 uses the address {address.format(2)}, the way to the master {address.format(1)}", text)
+            self.assertIn(f"rank 0 uses the address {address.format(1)}, the way to", text)
 
     def test_auto_takes_tcp_between_hosts_and_shm_is_refused(self):
         self.write()
