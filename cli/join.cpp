@@ -88,9 +88,7 @@ int run_join(JoinArguments& arguments) {
   RunView view(nothing_yet);
   options.accept = [&arguments, &view](RunOptions& filled) {
     const JobSpec spec = accept_spec(filled, arguments.allow_paths);
-    auto described = view_options(spec, arguments.output, /*dry_run=*/false);
-    described.show_output = filled.log_dir.empty();
-    view.describe(described);
+    view.describe(view_options(spec, arguments.output, /*dry_run=*/false));
   };
   return view.finish(run_job(options, view));
 }
