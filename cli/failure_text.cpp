@@ -25,7 +25,7 @@ std::string signal_text(int signal) {
 
 /** "rank 1 on node-a, step 120, in all_reduce #42 ..., ended by SIGKILL (Killed)"; empty when nothing is
  * known. */
-std::string place_text(const Failure& failure) {
+std::string place_text(const Failure& failure, bool trains) {
   std::vector<std::string> parts;
   if (failure.rank >= 0) {
     parts.push_back(failure.host.empty() ? fmt::format("rank {}", failure.rank)
@@ -35,7 +35,7 @@ std::string place_text(const Failure& failure) {
   }
   if (failure.step >= 0) {
     parts.push_back(fmt::format("at step {}", failure.step));
-  } else if (failure.rank >= 0) {
+  } else if (failure.rank >= 0 && trains) {
     parts.emplace_back("before the first step");
   }
   if (!failure.collective.empty()) parts.push_back(fmt::format("in {}", failure.collective));
@@ -67,7 +67,8 @@ Failure to_failure(const Error& error) {
   return failure;
 }
 
-std::string failure_text(const Failure& failure, const std::vector<std::string>& tail, bool colour) {
+std::string failure_text(const Failure& failure, const std::vector<std::string>& tail, bool colour,
+                         bool trains) {
   // "configs/x.yaml:4:1: error: ..." needs no second "error:".
   const bool placed = failure.message.find(": error: ") != std::string::npos;
   std::string text = placed ? "" : in_colour("error: ", "1;31", colour);
@@ -78,7 +79,7 @@ std::string failure_text(const Failure& failure, const std::vector<std::string>&
   }
   // A spec's mistake stands where it is said to stand; only another machine's pre-flight needs to be named.
   const bool here = placed && failure.rank < 0 && failure.host == host_name();
-  if (const std::string place = here ? "" : place_text(failure); !place.empty())
+  if (const std::string place = here ? "" : place_text(failure, trains); !place.empty())
     text += fmt::format("  {}\n", report::printable(place));
   if (!failure.missing_ranks.empty())
     text += fmt::format("  did not come: rank {}\n", fmt::join(failure.missing_ranks, ", "));

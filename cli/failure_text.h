@@ -15,9 +15,10 @@ Failure to_failure(const Error& error);
 /**
  * The first cause in a few lines: "error: ..." with what happened, where (rank, host, step, collective,
  * signal), who is missing, the last lines that the rank printed, and the help. Ends with a newline. Spec
- * errors, which name their place themselves, stand as they are.
+ * errors, which name their place themselves, stand as they are. `trains`: ranks count steps.
  */
-std::string failure_text(const Failure& failure, const std::vector<std::string>& tail, bool colour);
+std::string failure_text(const Failure& failure, const std::vector<std::string>& tail, bool colour,
+                         bool trains = true);
 
 /** {"event":"error","kind":...,"message":...,"help":...,"exit_code":n, and where it happened as far as it is
  * known}. */

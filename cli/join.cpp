@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/numbers.h"
 #include "cli/run_options.h"
 #include "core/base/endpoint.h"
 #include "core/job/load.h"
@@ -81,7 +82,7 @@ int run_join(JoinArguments& arguments) {
   options.executable = executable_path();
   options.init_method = options.join_endpoint.rfind("tcp://", 0) == 0 ? options.join_endpoint
                                                                       : "tcp://" + options.join_endpoint;
-  options.rendezvous_timeout = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.timeout * 1000));
+  options.rendezvous_timeout = to_milliseconds(arguments.timeout);
   RunViewOptions nothing_yet;
   nothing_yet.style = arguments.output.style();
   nothing_yet.show_output = options.log_dir.empty();
@@ -108,7 +109,7 @@ void add_join(CLI::App& app, Chosen& chosen) {
   command->add_flag("--allow-paths", arguments->allow_paths,
                     "Trust the spec with modules and files outside this folder");
   command->add_option("--timeout", arguments->timeout, "Seconds to wait for the job (default 300)")
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(seconds_between(0.1, 1e6));
   command->add_option(
       "--log-dir", options.log_dir,
       "What ranks print goes to DIR/rankN.log and is not shown (its end is, should the rank fail)");

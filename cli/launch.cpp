@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
 #include "cli/failure_text.h"
+#include "cli/numbers.h"
 #include "cli/outlet.h"
 #include "cli/terminal.h"
 #include "core/base/endpoint.h"
@@ -27,14 +28,14 @@ struct LaunchArguments {
   bool no_python = false;
   std::vector<int> show;  ///< local ranks whose output is shown; empty: all
   double grace = 5;
+  double timeout = 300;
 };
 
 /** Shows what programs print, a prefix before each line, and the launcher's own messages. */
 class ProgramObserver : public JobObserver {
  public:
-  ProgramObserver(const LaunchArguments& arguments, int first_rank)
-      : arguments_(arguments), first_rank_(first_rank) {}
-  void plan(const nlohmann::json&) override {}
+  explicit ProgramObserver(const LaunchArguments& arguments) : arguments_(arguments) {}
+  void plan(const nlohmann::json& plan) override { first_rank_ = plan.at("first_rank").get<int>(); }
   void phase(int, const std::string&) override {}
   void step(const StepRecord&) override {}
   void epoch(const EpochRecord&) override {}
@@ -65,7 +66,7 @@ class ProgramObserver : public JobObserver {
 
  private:
   const LaunchArguments& arguments_;
-  int first_rank_;
+  int first_rank_ = 0;
   Outlet out_{STDOUT_FILENO, "standard output"};
   Outlet err_{STDERR_FILENO, "standard error"};
 };
@@ -108,14 +109,21 @@ void check(LaunchArguments& arguments) {
   if (arguments.tee && options.log_dir.empty()) {
     throw Error(ErrorKind::usage, "--tee needs --log-dir", "without --log-dir the output is shown anyway");
   }
-  options.grace = std::chrono::milliseconds(static_cast<std::int64_t>(arguments.grace * 1000));
+  for (const int local : arguments.show) {
+    if (local >= 0 && local < options.local_ranks) continue;
+    throw Error(ErrorKind::usage,
+                fmt::format("--local-ranks-filter {} is not from 0 to {}", local, options.local_ranks - 1),
+                "it counts the ranks of this machine: see -n");
+  }
+  options.grace = to_milliseconds(arguments.grace);
+  options.rendezvous_timeout = to_milliseconds(arguments.timeout);
   add_python(arguments);
 }
 
 int run_launch(LaunchArguments& arguments) {
   check(arguments);
   arguments.options.executable = executable_path();
-  ProgramObserver observer(arguments, arguments.options.node_rank * arguments.options.local_ranks);
+  ProgramObserver observer(arguments);
   JobOutcome outcome = launch_program(arguments.options, observer);
   observer.finish(outcome);
   if (!outcome.failure) return 0;
@@ -123,7 +131,8 @@ int run_launch(LaunchArguments& arguments) {
   const bool shown = arguments.options.log_dir.empty() || arguments.tee;
   const bool colour = decide_output({}, surroundings()).stderr_colour;
   write_all(STDERR_FILENO,
-            failure_text(*outcome.failure, shown ? std::vector<std::string>() : outcome.tail, colour));
+            failure_text(*outcome.failure, shown ? std::vector<std::string>() : outcome.tail, colour,
+                         /*trains=*/false));
   return outcome.program_code != 0 ? outcome.program_code : exit_code(*outcome.failure);
 }
 
@@ -148,7 +157,7 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_flag("--standalone", arguments->standalone, "One machine, any free port (the default)");
   command
       ->add_option("--max-restarts", options.max_restarts,
-                   "How often all ranks are started again after a failure")
+                   "How often all ranks are started again after a failure, 0.1 s later, then 0.2 s, ... 10 s")
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--log-dir", options.log_dir, "Output goes to DIR/rankN.log instead");
   command->add_flag("--tee", arguments->tee, "With --log-dir: show the output too");
@@ -160,7 +169,9 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->add_flag("--no-python", arguments->no_python, "Never run a .py file with python3");
   command
       ->add_option("--grace", arguments->grace, "Seconds from Ctrl-C until programs are killed (default 5)")
-      ->check(CLI::Range(0.0, 86400.0));
+      ->check(seconds_between(0, 86'400));
+  command->add_option("--timeout", arguments->timeout, "Seconds to wait for the other machines (default 300)")
+      ->check(seconds_between(0.1, 1e6));
   command->prefix_command();
   command->callback([arguments, command, &chosen] {
     arguments->options.program = command->remaining();

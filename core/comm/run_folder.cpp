@@ -31,7 +31,6 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-constexpr char kFolder[] = "dtorch.run";
 constexpr char kMemberPrefix[] = "m.";
 constexpr char kMadeOuter[] = "o.made";
 constexpr auto kBeatEvery = 1s;
@@ -103,8 +102,8 @@ struct RunFolder::Other {
   bool dead() const { return here() && start_time(pid) != started; }
 };
 
-RunFolder::RunFolder(std::string outer, std::string run_id)
-    : outer_(std::move(outer)), path_(outer_ + "/" + kFolder), run_id_(std::move(run_id)) {
+RunFolder::RunFolder(std::string outer, std::string run_id, const std::string& name)
+    : outer_(std::move(outer)), path_(outer_ + "/" + name), run_id_(std::move(run_id)) {
   std::random_device random;
   file_ = fmt::format("{}{:08x}{:08x}", kMemberPrefix, random(), random());
   enter();

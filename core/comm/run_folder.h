@@ -8,7 +8,7 @@
 namespace dtorch {
 
 /**
- * One process's share in `OUTER/dtorch.run`. Each process keeps a file there that says who it is; another one
+ * One process's share in `OUTER/NAME`. Each process keeps a file there that says who it is; another one
  * on the same machine can so tell whether it still lives, one on another machine whether it still renews it.
  * Construction makes OUTER (not its parents) and the folder where they are not there. Throws
  * Error(cannot_create) when that fails, when OUTER is a file, or when the folder is left over from a run that
@@ -16,7 +16,7 @@ namespace dtorch {
  */
 class RunFolder {
  public:
-  RunFolder(std::string outer, std::string run_id);
+  RunFolder(std::string outer, std::string run_id, const std::string& name = "dtorch.run");
   /** Gives the share up; the last living process removes the folder with dtorch's own files in it. Never
    * throws. */
   ~RunFolder();

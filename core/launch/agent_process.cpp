@@ -12,12 +12,14 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/launch/cleanup.h"
 
 namespace dtorch {
 namespace {
 
 /** A helper that does not read is as good as dead; see Supervisor::look_for_stopped. */
 constexpr std::chrono::seconds kRequestTime(1);
+constexpr std::chrono::seconds kEndTime(2);
 
 std::vector<std::string> current_environment() {
   std::vector<std::string> result;
@@ -117,10 +119,13 @@ void AgentProcess::end() {
   if (process_.pid() <= 0) return;
   loop_.forget(process_.pidfd());
   loop_.forget(channel_->fd());
-  process_.signal_group(SIGKILL);
-  const Deadline deadline = Deadline::after(std::chrono::seconds(1));
+  // The watchdog ends last, so that nothing of the helper is left, its sockets neither, when this returns.
+  order(fmt::format("{}\n", kDismissal));
+  const Deadline deadline = Deadline::after(kEndTime);
   while (!process_.try_wait() && !deadline.expired())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  process_.signal_group(SIGKILL);
+  process_.try_wait();
   process_ = ChildProcess();
 }
 

@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kKillTime(2);
+constexpr std::chrono::milliseconds kHelperTime(1'500);
 
 bool carries(const fs::path& process, const std::string& wanted) {
   std::ifstream file(process / "environ", std::ios::binary);
@@ -76,30 +77,35 @@ bool any_left(const std::set<pid_t>& groups, const std::vector<pid_t>& tagged) {
   return left;
 }
 
-/** The launcher's orders, until it dies (or the helper ends: then false). */
-bool wait_for_death(const WatchdogRequest& request, std::set<pid_t>& groups) {
+enum class Ending { launcher_died, helper_ended, dismissed };
+
+/** Follows the launcher's orders until something ends. */
+Ending wait_for_ending(const WatchdogRequest& request, std::set<pid_t>& groups) {
   LineSplitter splitter;
+  bool dismissed = false;
   std::array<char, 4096> chunk{};
   std::array<pollfd, 3> entries{{{request.launcher_pidfd, POLLIN, 0},
                                  {request.orders_fd, POLLIN, 0},
                                  {request.helper_pidfd, POLLIN, 0}}};
   while (true) {
-    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return true;
+    if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) return Ending::launcher_died;
     if (entries[1].revents != 0) {
       const ssize_t n = ::read(request.orders_fd, chunk.data(), chunk.size());
-      if (n == 0 || (n < 0 && errno != EINTR)) return true;
+      if (n == 0 || (n < 0 && errno != EINTR)) return Ending::launcher_died;
       if (n > 0) {
         splitter.feed({chunk.data(), static_cast<std::size_t>(n)}, [&](const std::string& line) {
           pid_t group = 0;
           std::from_chars(line.data() + 1, line.data() + line.size(), group);
           if (group > 1 && line.front() == '+') groups.insert(group);
           if (line.front() == '-') groups.erase(group);
+          dismissed = dismissed || line == kDismissal;
         });
       }
+      if (dismissed) return Ending::dismissed;
       continue;  // orders come first: what they name must be known when the launcher's death is seen
     }
-    if (entries[0].revents != 0) return true;
-    if (entries[2].revents != 0) return false;
+    if (entries[0].revents != 0) return Ending::launcher_died;
+    if (entries[2].revents != 0) return Ending::helper_ended;
   }
 }
 
@@ -142,9 +148,14 @@ void kill_job(const std::set<pid_t>& groups, const std::string& tag, Deadline de
 
 void run_watchdog(const WatchdogRequest& request) {
   std::set<pid_t> groups;
-  if (!wait_for_death(request, groups)) return;
-  if (request.helper > 0) ::kill(request.helper, SIGKILL);
+  const Ending ending = wait_for_ending(request, groups);
+  if (ending == Ending::dismissed && request.helper > 0) ::kill(request.helper, SIGKILL);
+  if (ending != Ending::launcher_died) return;
   kill_job(groups, request.tag, Deadline::after(kKillTime));
+  // It sees the launcher's death too, tells the other nodes, and ends by itself.
+  pollfd helper{request.helper_pidfd, POLLIN, 0};
+  while (::poll(&helper, 1, static_cast<int>(kHelperTime.count())) < 0 && errno == EINTR) continue;
+  if (request.helper > 0) ::kill(request.helper, SIGKILL);
   std::error_code ignored;
   fs::remove_all(request.scratch, ignored);
 }

@@ -22,10 +22,14 @@ std::vector<pid_t> tagged_processes(const std::string& tag);
 /** Kills (SIGKILL) the groups and every tagged process, again and again until none is left or the deadline passes. */
 void kill_job(const std::set<pid_t>& groups, const std::string& tag, Deadline deadline);
 
+/** The order that ends watchdog and helper; the watchdog ends after it. */
+inline constexpr char kDismissal[] = "end";
+
 /** What the watchdog needs to know; see run_watchdog. */
 struct WatchdogRequest {
   int launcher_pidfd = -1;  ///< readable when the launcher has died
-  int orders_fd = -1;       ///< from the launcher: lines "+PGID", "-PGID"; end of file means that it died
+  int orders_fd =
+      -1;  ///< from the launcher: lines "+PGID", "-PGID", kDismissal; end of file means that it died
   std::string tag;
   std::string scratch;  ///< a folder to remove then, if it is there
   int helper_pidfd =
@@ -34,8 +38,8 @@ struct WatchdogRequest {
 };
 
 /**
- * Sleeps until the launcher dies, then kills its ranks, their descendants and the helper; or until the helper ends. Returns
- * when nothing is left to do. Uses nothing but this process's own thread, so that it works whatever happens to the helper.
+ * Sleeps until the launcher dies, then kills its ranks and their descendants, and the helper if it does not end by itself soon;
+ * or until the helper ends. Returns when nothing is left to do. Uses nothing but this process's own thread, so that it works whatever happens to the helper.
  */
 void run_watchdog(const WatchdogRequest& request);
 

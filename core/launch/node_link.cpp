@@ -1,6 +1,9 @@
 #include "core/launch/node_link.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "core/base/address.h"
 #include "core/base/host.h"
@@ -11,183 +14,191 @@ namespace {
 using nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr char kPrefix[] = "dtorch/launch/";
-/** One "get" waits so long, then it is asked again: what is shared waits no longer behind it than FirstCause's patience. */
-constexpr milliseconds kGetTime(40);
 constexpr milliseconds kAnswerTime(10'000);
-/** How much later than node 0's the ranks of other nodes may end. */
-constexpr milliseconds kLastRanks(60'000);
-constexpr milliseconds kFailureSpread(1'000);
-constexpr milliseconds kPollPause(20);
 
-std::string key(const std::string& name) { return kPrefix + name; }
-std::string attempt_key(int attempt, const char* name) {
-  return fmt::format("{}{}/{}", kPrefix, attempt, name);
-}
-
-/** The node whose failure an answer tells, and the failure. */
-std::pair<int, Failure> read_shared(const json& answer) {
-  try {
-    const json shared = json::parse(answer.at("value").get<std::string>());
-    return {shared.at("node").get<int>(), shared.at("failure").get<Failure>()};
-  } catch (const json::exception& error) {
-    Failure failure;
-    failure.kind = ErrorKind::disagree;
-    failure.host = host_name();
-    failure.message = fmt::format("another node failed, and what it says cannot be read: {}", error.what());
-    return {-1, failure};
-  }
+std::string list_nodes(const std::vector<int>& nodes) {
+  return fmt::format("{} {}", nodes.size() == 1 ? "node" : "nodes", fmt::join(nodes, ", "));
 }
 
 }  // namespace
 
-void NodeLink::offer(const Offer& job) {
-  session_.call({{"type", "set"}, {"key", key("job")}, {"value", to_text(job)}}, kAnswerTime,
-                "the job's store");
+std::string NodeLink::job_key(const std::string& name) { return "dtorch/launch/" + name; }
+
+std::string NodeLink::named(int node, const std::string& host) {
+  return host.empty() ? fmt::format("node {}", node) : fmt::format("node {} ({})", node, host);
 }
 
+std::string NodeLink::here() const { return node_rank_ < 0 ? host_name() : named(node_rank_, host_name()); }
+
 void NodeLink::connect(const Endpoint& endpoint) {
-  host_ = to_string(endpoint);
+  where_ = to_string(endpoint);
   try {
     session_.call({{"type", "connect"},
                    {"host", endpoint.host},
                    {"port", endpoint.port},
                    {"timeout_ms", limit_.count()}},
-                  limit_ + kAnswerTime, "the connection to node 0 at " + host_);
+                  limit_ + kAnswerTime, "the connection to node 0 at " + where_);
   } catch (const Error& error) {
     const std::string help =
         is_loopback(endpoint.host)
             ? endpoint.host + " is this machine itself: name node 0's address if it is another one"
             : "start node 0, and check that its address and port can be reached from here";
-    throw Error(error.kind(), fmt::format("node 0 does not answer at {}: {}", host_, error.what()),
+    throw Error(error.kind(), fmt::format("node 0 does not answer at {}: {}", where_, error.what()),
                 error.help().empty() ? help : error.help());
   }
 }
 
+void NodeLink::connect(const std::string& url) {
+  where_ = url;
+  folder_ = true;
+  session_.call({{"type", "connect"}, {"url", url}}, kAnswerTime, "the folder of " + url);
+}
+
+void NodeLink::begin(int node_rank, int nnodes) {
+  node_rank_ = node_rank;
+  nnodes_ = nnodes;
+  begin_stage(kSetup);
+}
+
 json NodeLink::get(const std::string& name, const std::string& what) {
+  const auto begun = Clock::now();
   const Deadline deadline = Deadline::after(limit_);
+  auto next_report = begun + kReportEvery;
   while (true) {
     try {
       return session_
-          .call({{"type", "get"}, {"key", key(name)}, {"timeout_ms", kGetTime.count()}}, kAnswerTime,
-                "the job's store at " + host_)
+          .call({{"type", "get"}, {"key", job_key(name)}, {"timeout_ms", kGetTime.count()}}, kAnswerTime,
+                "the job's store at " + where_)
           .at("value");
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::timeout || deadline.expired()) {
         throw Error(error.kind(), fmt::format("{}: {}", what, error.what()), error.help());
       }
     }
+    if (Clock::now() < next_report) continue;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - begun).count();
+    observer_.log(-1, "info", fmt::format("for {} s: {}", seconds, what));
+    next_report += kReportEvery;
   }
+}
+
+std::int64_t NodeLink::add(const std::string& name, std::int64_t amount) {
+  return session_
+      .call({{"type", "add"}, {"key", job_key(name)}, {"amount", amount}}, kAnswerTime, "the job's store")
+      .at("value");
+}
+
+void NodeLink::offer(const Offer& job) {
+  session_.call({{"type", "set"}, {"key", job_key("job")}, {"value", to_text(job)}}, kAnswerTime,
+                "the job's store");
 }
 
 Offer NodeLink::fetch_job() {
-  const json text = get("job", fmt::format("no dtorch job waits at {}", host_));
+  const json text = get("job", fmt::format("no dtorch job waits at {}", where_));
   return read_offer(text.is_string() ? text.get_ref<const std::string&>() : std::string());
 }
 
-bool NodeLink::claim(int node_rank) {
-  const json answer =
-      session_.call({{"type", "add"}, {"key", key(fmt::format("claim/{}", node_rank))}, {"amount", 1}},
-                    kAnswerTime, "the job's store");
-  if (answer.at("value").get<std::int64_t>() != 1) return false;
-  session_.call({{"type", "set"}, {"key", key(fmt::format("host/{}", node_rank))}, {"value", host_name()}},
-                kAnswerTime, "the job's store");
+const NodeInfo& NodeLink::learn(int node) {
+  const auto found = known_.find(node);
+  if (found != known_.end()) return found->second;
+  const json text = get(fmt::format("node/{}", node), fmt::format("node {} does not say who it is", node));
+  const json info = json::parse(text.is_string() ? text.get<std::string>() : "", nullptr, false);
+  const json host = info.is_object() ? info.value("host", json()) : json();
+  const json ranks = info.is_object() ? info.value("ranks", json()) : json();
+  if (!host.is_string() || !ranks.is_number_integer() || ranks < 1 || ranks > kMaxRanksPerNode) {
+    throw Error(ErrorKind::disagree, fmt::format("what node {} says of itself is malformed", node),
+                "does another version of dtorch, or another program, run there?");
+  }
+  return known_[node] = {host.get<std::string>(), ranks.get<int>()};
+}
+
+std::pair<std::string, std::string> NodeLink::both_names() { return {named(0, learn(0).host), here()}; }
+
+void NodeLink::compare(const Terms& node_0, const Terms& here) {
+  for (std::size_t i = 0; i < here.size() && i < node_0.size(); ++i) {
+    if (node_0[i] == here[i]) continue;
+    const auto [first, self] = both_names();
+    const std::string& name = here[i].first;
+    throw Error(ErrorKind::disagree,
+                fmt::format("{} was started with {} {}, {} with {} {}", first, name, node_0[i].second, self,
+                            name, here[i].second),
+                "start all nodes alike; what must differ can follow GROUP_RANK, the node's number");
+  }
+}
+
+bool NodeLink::try_claim(int node_rank, int ranks) {
+  if (add(fmt::format("claim/{}", node_rank), 1) != 1) return false;
+  node_rank_ = node_rank;
+  const json info{{"host", host_name()}, {"ranks", ranks}};
+  session_.call(
+      {{"type", "set"}, {"key", job_key(fmt::format("node/{}", node_rank))}, {"value", info.dump()}},
+      kAnswerTime, "the job's store");
+  if (!folder_) {  // a share in a folder shows signs of life by itself
+    session_.agent().request({{"type", "beat"}, {"key", job_key(fmt::format("beat/{}", node_rank))}},
+                             [](const json&) {});
+  }
+  leave_will();  // now with this node's name
+  if (node_rank != 0) learn(0);
   return true;
 }
 
-std::string NodeLink::holder(int node_rank) {
-  return get(fmt::format("host/{}", node_rank), "which machine has the node rank").get<std::string>();
+void NodeLink::claim(int node_rank, int ranks) {
+  if (try_claim(node_rank, ranks)) return;
+  throw Error(ErrorKind::disagree,
+              fmt::format("node rank {} is already taken by {}, but {} was started as it too", node_rank,
+                          learn(node_rank).host, host_name()),
+              "give each machine a --node-rank of its own");
 }
 
-void NodeLink::begin_attempt(int attempt, int node_rank, int nnodes) {
-  attempt_ = attempt;
-  node_rank_ = node_rank;
-  nnodes_ = nnodes;
-  from_afar_ = false;
-  if (nnodes == 1) return;
-  session_.supervisor().on_cause = [this, attempt](const Failure& failure) { share(failure, attempt); };
-  watch(attempt);
-}
-
-void NodeLink::watch(int attempt) {
-  const json request{
-      {"type", "get"}, {"key", attempt_key(attempt, "failure")}, {"timeout_ms", kGetTime.count()}};
-  session_.agent().request(request, [this, attempt](const json& answer) {
-    if (attempt != attempt_) return;
-    if (answer.value("type", "") == "value") {
-      const auto [node, failure] = read_shared(answer);
-      if (node == node_rank_) return;
-      from_afar_ = true;
-      session_.supervisor().fail(failure);
-    } else if (answer.value("kind", "") == to_string(ErrorKind::timeout)) {
-      watch(attempt);
-    } else {
-      Failure failure;
-      failure.kind = ErrorKind::lost;
-      failure.host = host_name();
-      failure.message = fmt::format("the launcher of node 0{}{} is gone", host_.empty() ? "" : " at ", host_);
-      from_afar_ = true;
-      session_.supervisor().fail(failure);
-    }
-  });
-}
-
-void NodeLink::share(const Failure& failure, int attempt) {
-  if (from_afar_) return;
-  unsent_ = 1;
-  const json value{{"node", node_rank_}, {"failure", failure}};
-  // Whoever counts to one first was first; the others' causes are consequences.
-  const json request{{"type", "add"}, {"key", attempt_key(attempt, "failures")}, {"amount", 1}};
-  session_.agent().request(request, [this, attempt, value](const json& answer) {
-    if (answer.value("type", "") != "value" || answer.value("value", 0) != 1) {
-      unsent_ = 0;
-      return;
-    }
-    session_.agent().request(
-        {{"type", "set"}, {"key", attempt_key(attempt, "failure")}, {"value", value.dump()}},
-        [this](const json&) { unsent_ = 0; });
-  });
-}
-
-JobOutcome NodeLink::run_to_the_end(const std::function<void()>& attempt) {
-  try {
-    attempt();
-  } catch (const JobEnded&) {
-  } catch (const Error& error) {
-    session_.supervisor().fail(failure_of(error));
+std::vector<int> NodeLink::missing_nodes(const std::function<std::int64_t(const std::string&)>& count) {
+  std::vector<int> missing;
+  for (int node = 0; node < nnodes_; ++node) {
+    if (node != node_rank_ && known_.count(node) == 0 && count(fmt::format("claim/{}", node)) < 1)
+      missing.push_back(node);
   }
-  Supervisor& supervisor = session_.supervisor();
-  supervisor.pump(Deadline::after(milliseconds(0)));
-  while (!supervisor.over()) supervisor.pump(Deadline::after(std::chrono::seconds(1)));
-  JobOutcome outcome = supervisor.finish();
-  if (outcome.failure) leave(/*well=*/false);
-  return outcome;
+  return missing;
 }
 
-void NodeLink::leave(bool well) {
-  if (nnodes_ == 1 || attempt_ < 0) return;
-  const Deadline spread = Deadline::after(kFailureSpread);
-  while (unsent_ != 0 && !spread.expired()) session_.supervisor().pump(spread);
-  const json count{
-      {"type", "add"}, {"key", attempt_key(attempt_, "left")}, {"amount", node_rank_ == 0 ? 0 : 1}};
-  const Deadline deadline = Deadline::after(well ? kLastRanks : kFailureSpread);
-  while (true) {
-    auto left = std::make_shared<std::int64_t>(-1);
-    session_.agent().request(count,
-                             [left](const json& answer) { *left = answer.value("value", std::int64_t{0}); });
-    while (*left < 0 && !deadline.expired()) {
-      well ? session_.pump(deadline) : session_.supervisor().pump(deadline);
-    }
-    if (node_rank_ != 0 || *left >= nnodes_ - 1) return;
-    if (deadline.expired()) {
-      if (!well) return;
-      throw Error(ErrorKind::timeout, fmt::format("{} of {} other nodes did not end within {} s of this one",
-                                                  nnodes_ - 1 - std::max<std::int64_t>(*left, 0), nnodes_ - 1,
-                                                  kLastRanks.count() / 1000));
-    }
-    const Deadline pause = Deadline::after(kPollPause);
-    while (!pause.expired()) well ? session_.pump(pause) : session_.supervisor().pump(pause);
+void NodeLink::report_missing(Clock::time_point since) {
+  const auto missing = missing_nodes([this](const std::string& name) { return add(name, 0); });
+  for (int node = 0; node < nnodes_; ++node) {
+    if (known_.count(node) != 0 || std::find(missing.begin(), missing.end(), node) != missing.end()) continue;
+    learn(node);
   }
+  const auto waited = Clock::now() - since;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
+  std::vector<std::string> come;
+  for (const auto& [node, info] : known_) come.push_back(named(node, info.host));
+  if (missing.empty()) {
+    observer_.log(-1, "info",
+                  fmt::format("waiting at {} for {} s: all nodes have come, not all are ready: {}", where_,
+                              seconds, fmt::join(come, ", ")));
+    return;
+  }
+  const std::string who = fmt::format("{} of {} {} not come; here: {}", list_nodes(missing), nnodes_,
+                                      missing.size() == 1 ? "has" : "have", fmt::join(come, ", "));
+  if (waited < limit_) {
+    observer_.log(-1, "info", fmt::format("waiting at {} for {} s: {}", where_, seconds, who));
+    return;
+  }
+  throw Error(ErrorKind::timeout,
+              fmt::format("{} of {} did not come to {} within {} s", list_nodes(missing), nnodes_, where_,
+                          std::chrono::duration<double>(limit_).count()),
+              "start one launcher on each machine, with its --node-rank; see what became of those");
+}
+
+void NodeLink::gather() {
+  if (!linked()) return;
+  arrive();
+  const auto begun = Clock::now();
+  const auto every = std::min(kReportEvery, limit_);
+  await_end(Deadline::after(limit_), every, [&] { report_missing(begun); });
+}
+
+std::vector<NodeInfo> NodeLink::nodes() {
+  std::vector<NodeInfo> result;
+  for (int node = 0; node < nnodes_; ++node) result.push_back(learn(node));
+  return result;
 }
 
 }  // namespace dtorch

@@ -29,17 +29,20 @@ Fd spec_file(const std::string& text) {
   return file;
 }
 
-/** "3: lr: 0.1 | 3: lr: 0.2", the first line in which two texts differ. */
-std::string first_difference(const std::string& theirs, const std::string& ours) {
-  std::istringstream left(theirs), right(ours);
+/** The first line in which two texts differ: its number, and both. */
+struct Difference {
+  int line = 1;
   std::string there, here;
-  for (int line = 1; true; ++line) {
-    const bool more_left = static_cast<bool>(std::getline(left, there));
-    const bool more_right = static_cast<bool>(std::getline(right, here));
-    if (!more_left) there = "(end)";
-    if (!more_right) here = "(end)";
-    if (there != here || (!more_left && !more_right))
-      return fmt::format("line {}: '{}' there, '{}' here", line, there, here);
+};
+
+Difference first_difference(const std::string& theirs, const std::string& ours) {
+  std::istringstream left(theirs), right(ours);
+  for (Difference found; true; ++found.line) {
+    const bool more_left = static_cast<bool>(std::getline(left, found.there));
+    const bool more_right = static_cast<bool>(std::getline(right, found.here));
+    if (!more_left) found.there = "(end)";
+    if (!more_right) found.here = "(end)";
+    if (found.there != found.here || (!more_left && !more_right)) return found;
   }
 }
 
@@ -50,15 +53,17 @@ class Job {
         observer_(observer),
         session_({options.executable, false, true, options.shutdown_timeout, options.collective_timeout},
                  observer),
-        link_(session_, options.rendezvous_timeout) {}
+        link_(session_, observer, options.rendezvous_timeout) {}
 
   JobOutcome run() {
     return link_.run_to_the_end([this] {
       set_up();
       if (options_.dry_run) return;
+      link_.gather();
+      link_.begin_attempt(0);
       session_.supervisor().tell_all({{"type", "start"}});
       while (!session_.supervisor().over()) session_.pump(Deadline::after(std::chrono::seconds(1)));
-      if (!session_.supervisor().cause()) link_.leave(/*well=*/true);
+      if (!session_.supervisor().cause()) link_.finish_attempt();
     });
   }
 
@@ -69,14 +74,11 @@ class Job {
   void set_up() {
     if (!options_.join_endpoint.empty()) {
       join();
-    } else if (!has_store()) {
-      session_.start_agent();
-    } else if (options_.node_rank == 0) {
-      open_store();
     } else {
-      meet_node_0();
+      open_store();
+      if (nnodes() > 1 && !options_.dry_run) meet();
     }
-    if (has_store() && !options_.dry_run) link_.begin_attempt(0, options_.node_rank, nnodes());
+    if (run_id_.empty()) run_id_ = session_.tag();
     const auto here = static_cast<std::size_t>(options_.node_rank);
     // Ranks load libtorch while the agent checks, and wait for its result; so many that they might not fit, only then.
     const bool early = options_.ranks_per_node.at(here) <= kMostUnchecked;
@@ -91,46 +93,47 @@ class Job {
   }
 
   void open_store() {
-    endpoint_ = parse_endpoint(options_.init_method);
-    if (nnodes() > 1 && endpoint_.port == 0) {
+    if (has_store()) endpoint_ = parse_endpoint(options_.init_method);
+    if (has_store() && nnodes() > 1 && endpoint_.port == 0) {
       throw Error(ErrorKind::spec,
                   "port 0 means any free port, but several nodes need one that all of them know",
                   "name a port: -s init_method=tcp://HOST:29500");
     }
-    if (options_.dry_run) return session_.start_agent();
-    session_.listen(endpoint_);
-    endpoint_.port = session_.store_port();
+    const bool serves = has_store() && options_.node_rank == 0 && !options_.dry_run;
+    if (serves) session_.listen(endpoint_);
+    if (serves) endpoint_.port = session_.store_port();
     session_.start_agent();
-    session_.serve_store();
-    if (nnodes() > 1) link_.offer({options_.spec_yaml, options_.ranks_per_node});
+    if (serves) session_.serve_store();
+    if (options_.dry_run || nnodes() == 1) return;
+    if (!has_store()) {
+      link_.connect(options_.init_method);
+    } else if (!serves) {
+      link_.connect(endpoint_);
+    }
   }
 
-  /** Another node of the same `dtorch run`: the same spec, and a node rank of its own. */
-  void meet_node_0() {
-    endpoint_ = parse_endpoint(options_.init_method);
-    session_.start_agent();
-    if (options_.dry_run) return;
-    link_.connect(endpoint_);
-    const auto job = link_.fetch_job();
-    if (job.spec != options_.spec_yaml) {
-      throw Error(
-          ErrorKind::disagree,
-          fmt::format("this spec is not node 0's: {}", first_difference(job.spec, options_.spec_yaml)),
-          "start all nodes with the same spec and the same overrides");
+  /** Several nodes of one `dtorch run`: the same spec on all of them, and node ranks of their own. */
+  void meet() {
+    link_.begin(options_.node_rank, nnodes());
+    const Terms terms{{"ranks per node", nlohmann::json(options_.ranks_per_node).dump()}};
+    if (options_.node_rank == 0) {
+      run_id_ = "nodes." + session_.tag();
+      link_.offer({options_.spec_yaml, options_.ranks_per_node, terms, run_id_});
+    } else {
+      const auto job = link_.fetch_job();
+      run_id_ = job.run_id;
+      if (job.spec != options_.spec_yaml) refuse_spec(first_difference(job.spec, options_.spec_yaml));
+      link_.compare(job.terms, terms);
     }
-    if (job.nodes != options_.ranks_per_node) {
-      throw Error(
-          ErrorKind::disagree,
-          fmt::format("node 0 counts ranks per node as {}, this node as {}", nlohmann::json(job.nodes).dump(),
-                      nlohmann::json(options_.ranks_per_node).dump()),
-          "start all nodes with the same --nnodes");
-    }
-    if (!link_.claim(options_.node_rank)) {
-      throw Error(ErrorKind::disagree,
-                  fmt::format("node rank {} is already taken by {}", options_.node_rank,
-                              link_.holder(options_.node_rank)),
-                  "give each machine a --node-rank of its own");
-    }
+    link_.claim(options_.node_rank, options_.ranks_per_node[static_cast<std::size_t>(options_.node_rank)]);
+  }
+
+  [[noreturn]] void refuse_spec(const Difference& found) {
+    const auto [first, self] = link_.both_names();
+    throw Error(ErrorKind::disagree,
+                fmt::format("the nodes have different specs: line {} is '{}' on {}, '{}' on {}", found.line,
+                            found.there, first, found.here, self),
+                "start all nodes with the same spec and the same overrides");
   }
 
   /** `dtorch join`: the spec comes from node 0, the node rank is the first one that is free and fits. */
@@ -139,20 +142,29 @@ class Job {
     session_.start_agent();
     link_.connect(endpoint_);
     const auto job = link_.fetch_job();
+    if (job.nodes.empty()) {
+      throw Error(ErrorKind::disagree,
+                  fmt::format("no job to join waits at {}, but dtorch launch", to_string(endpoint_)),
+                  "start dtorch launch there and here");
+    }
     options_.spec_yaml = job.spec;
     options_.ranks_per_node = job.nodes;
+    run_id_ = job.run_id;
+    link_.begin(-1, nnodes());
     options_.accept(options_);
     session_.supervisor().set_grace(options_.shutdown_timeout);
     session_.supervisor().set_stall_limit(options_.collective_timeout);
     for (int node = 1; node < nnodes(); ++node) {
       const int ranks = options_.ranks_per_node[static_cast<std::size_t>(node)];
-      if ((options_.join_slots != 0 && ranks > options_.join_slots) || !link_.claim(node)) continue;
+      if ((options_.join_slots != 0 && ranks > options_.join_slots) || !link_.try_claim(node, ranks))
+        continue;
       options_.node_rank = node;
       observer_.log(-1, "info",
                     fmt::format("joined {} as node {} of {} with {} ranks", to_string(endpoint_), node,
                                 nnodes(), ranks));
       return;
     }
+    link_.withdraw();  // another machine may have what the job wants
     throw Error(
         ErrorKind::disagree,
         fmt::format("the job at {} has no free node left that {} slots can fill", to_string(endpoint_),
@@ -170,7 +182,7 @@ class Job {
     place.local_world_size = *here;
     place.node_rank = options_.node_rank;
     place.nnodes = static_cast<int>(nodes.size());
-    place.run_id = session_.tag();
+    place.run_id = run_id_;
     place.threads = options_.threads;
     place.job_tag = session_.tag();
     if (has_store()) {
@@ -207,6 +219,7 @@ class Job {
   RunOptions options_;
   JobObserver& observer_;
   Endpoint endpoint_;
+  std::string run_id_;
   Session session_;
   NodeLink link_;
 };

@@ -65,6 +65,14 @@ bool keep_open(int fd) { return ::fcntl(fd, F_SETFD, 0) == 0; }
   ::_exit(127);
 }
 
+[[noreturn]] void throw_exec_error(const std::string& program, int error) {
+  std::string help;
+  if (error == ENOENT)
+    help = "the interpreter that its first line or its header names is not on this machine";
+  if (error == ENOEXEC) help = "a script begins with a line that names its interpreter: #!/bin/sh";
+  throw Error(ErrorKind::usage, errno_text(fmt::format("cannot run '{}'", program), error), help);
+}
+
 }  // namespace
 
 std::optional<ExitStatus> ChildProcess::try_wait() {
@@ -121,28 +129,50 @@ ChildProcess spawn(const SpawnRequest& request) {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
     if (!pidfd.valid()) throw Error(ErrorKind::os_resource, errno_text("pidfd_open", pidfd_error));
-    throw Error(ErrorKind::usage, errno_text(fmt::format("cannot run {}", request.program), error));
+    throw_exec_error(request.program, error);
   }
   return ChildProcess(pid, std::move(pidfd));
 }
 
-std::optional<std::string> find_program(const std::string& name) {
-  const auto executable = [](const std::string& path) {
-    struct stat info {};
-    return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && ::access(path.c_str(), X_OK) == 0;
-  };
-  if (name.find('/') != std::string::npos) {
-    return executable(name) ? std::optional(name) : std::nullopt;
+namespace {
+
+constexpr char kNotExecutable[] = "it may not be executed (chmod +x makes it a program)";
+
+ProgramPath examine(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    const int error = errno;
+    if (error == ENOENT || error == ENOTDIR) return {"", 127, "no such program"};
+    return {"", 126, errno_text("stat", error)};
   }
+  if (S_ISDIR(info.st_mode)) return {"", 126, "it is a directory"};
+  if (!S_ISREG(info.st_mode)) return {"", 126, "it is no ordinary file"};
+  if (::access(path.c_str(), X_OK) != 0) return {"", 126, kNotExecutable};
+  return {path, 0, ""};
+}
+
+}  // namespace
+
+ProgramPath look_up_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return examine(name);
+  ProgramPath result{"", 127, "no such program"};
   const char* variable = std::getenv("PATH");
   const std::string path = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
-  for (std::size_t begin = 0; begin <= path.size();) {
+  for (std::size_t begin = 0; begin <= path.size() && !name.empty();) {
     const std::size_t end = std::min(path.find(':', begin), path.size());
     const std::string folder = end == begin ? "." : path.substr(begin, end - begin);
-    if (executable(folder + "/" + name)) return folder + "/" + name;
+    ProgramPath found = examine(folder + "/" + name);
+    if (found.code == 0) return found;
+    if (found.code == 126 && found.problem == kNotExecutable)
+      result = found;  // a later folder may have a better one
     begin = end + 1;
   }
-  return std::nullopt;
+  return result;
+}
+
+std::optional<std::string> find_program(const std::string& name) {
+  ProgramPath found = look_up_program(name);
+  return found.code == 0 ? std::optional(std::move(found.path)) : std::nullopt;
 }
 
 std::string signal_name(int number) {

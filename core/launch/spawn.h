@@ -59,7 +59,16 @@ struct SpawnRequest {
  */
 ChildProcess spawn(const SpawnRequest& request);
 
-/** The path that a shell would run for `name` (PATH is searched if it has no slash); nothing if there is none. */
+/** What a shell would run for a name. */
+struct ProgramPath {
+  std::string path;     ///< empty: nothing
+  int code = 0;         ///< what a shell exits with where it cannot: 127 not found, 126 not to be executed
+  std::string problem;  ///< "no such program", "it is a directory", ...
+};
+
+/** Looks a program up, in PATH if its name has no slash. */
+ProgramPath look_up_program(const std::string& name);
+/** Its path; nothing if there is none. */
 std::optional<std::string> find_program(const std::string& name);
 
 /** "SIGKILL", or "signal 42" where there is no name. */

@@ -174,14 +174,7 @@ void Supervisor::on_signal() {
     if (cause_ && stop_signal_ == 0) {  // ending already
       kill_at_ = Clock::now();
     } else if (stop_signal_ == 0) {
-      stop_signal_ = number;
-      observer_.log(-1, "info", fmt::format("{}: stopping; once more kills the job", signal_name(number)));
-      if (settings_.control) {
-        tell_all({{"type", "stop"}});
-      } else {
-        signal_running(number);
-      }
-      stop_by_ = Clock::now() + settings_.grace;
+      stop(number, "");
     } else {
       if (!cause_) cause_ = interrupted_failure(stop_signal_, settings_.host, "killed on request");
       ending_ = true;
@@ -201,6 +194,19 @@ void Supervisor::resume_output() {
   if (!output_paused_ || observer_.congested()) return;
   output_paused_ = false;
   for (const auto& [number, rank] : ranks_) watch_output(*rank);
+}
+
+void Supervisor::stop(int signal, const std::string& where) {
+  if (cause_ || stop_signal_ != 0) return;
+  stop_signal_ = signal;
+  observer_.log(-1, "info",
+                fmt::format("{}{}: stopping; once more kills the job", signal_name(signal), where));
+  if (settings_.control) {
+    tell_all({{"type", "stop"}});
+  } else {
+    signal_running(signal);
+  }
+  stop_by_ = Clock::now() + settings_.grace;
 }
 
 void Supervisor::on_output(Rank& rank, bool is_stderr) {

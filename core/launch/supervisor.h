@@ -66,6 +66,9 @@ class Supervisor {
   /** Ends the job for a reason that no local rank gave (another node, the set-up). The first reason is kept. */
   void fail(const Failure& failure);
 
+  /** Asks the job to stop, as that signal to this process would; `where` ("on node 1 (beta)") tells whose wish it is. */
+  void stop(int signal, const std::string& where);
+
   /** Called once when the first cause is settled; not for stops on request. */
   std::function<void(const Failure&)> on_cause;
 

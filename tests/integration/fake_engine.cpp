@@ -119,9 +119,15 @@ int run_rank(const engine::RankRequest& request) {
 class Store {
  public:
   json answer(const json& request) {
-    const std::lock_guard lock(mutex_);
     const std::string type = request.at("type");
+    if (type == "beat") return {{"type", "done"}};
     const std::string key = request.at("key");
+    if (type == "first") {
+      const json counted = answer({{"type", "add"}, {"key", request.at("counter")}, {"amount", 1}});
+      if (counted.at("value") == 1) answer({{"type", "set"}, {"key", key}, {"value", request.at("value")}});
+      return counted;
+    }
+    const std::lock_guard lock(mutex_);
     if (type == "set") {
       values_[key] = request.at("value").get<std::string>();
       return {{"type", "done"}};
@@ -219,11 +225,17 @@ int run_agent(const engine::AgentRequest& request) {
   Channel channel{Fd(request.control_fd)};
   static Store store;
   std::unique_ptr<Channel> remote;
+  json will;
   try {
     while (auto message = channel.receive(Deadline::after(std::chrono::hours(1)))) {
       json reply;
       try {
-        reply = answer(*message, store, remote);
+        if (message->value("type", "") == "will") {
+          will = *message;
+          reply = {{"type", "done"}};
+        } else {
+          reply = answer(*message, store, remote);
+        }
       } catch (const Error& error) {
         reply = failure_with(error.kind(), error.what());
         reply["type"] = "failure";
@@ -231,8 +243,15 @@ int run_agent(const engine::AgentRequest& request) {
       reply["id"] = (*message)["id"];
       channel.send(reply);
     }
-  } catch (const Error&) {
-    return 0;
+  } catch (const Error&) {  // the launcher has died
+    if (!will.contains("key")) return 0;
+    will["type"] = "first";
+    try {
+      answer(will, store, remote);
+      if (!remote) pause_for(0.25);
+    } catch (const Error&) {
+      return 0;
+    }
   }
   return 0;
 }

@@ -76,6 +76,19 @@ class Ending(DtorchTest):
         self.assert_exit(result, 127)
         self.assertIn("cannot run 'no-such-program'", result.err)
 
+    def test_says_when_the_program_cannot_be_run(self):
+        folder = pathlib.Path(self.new_folder())
+        for name, text in [("noscript", "not a script"), ("nointerpreter", "#!/no/such/interpreter\n")]:
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        for program, words in [("/etc/passwd", "may not be executed"), (folder, "is a directory"),
+                               (folder / "noscript", "Exec format error"), (folder / "nointerpreter", "interpreter")]:
+            result = launch("-n", "2", "--", program)
+            self.assert_exit(result, 126)
+            self.assertIn(f"cannot run '{program}'", result.err)
+            self.assertIn(words, result.err)
+        self.assert_exit(launch("--", folder / "nothing"), 127)
+
     def test_ends_the_others_within_a_second(self):
         script = "trap '' TERM; (setsid sleep 1000 &) ; test $RANK = 2 && exit 3; sleep 1000 & wait; sleep 1000"
         result = launch("-n", "3", "--", "bash", "-c", script)
@@ -106,6 +119,24 @@ class Ending(DtorchTest):
                 self.assertEqual(sorted(pathlib.Path(folder, attempt).read_text().split()), ["0", "1"])
         result = launch("-n", "2", "--max-restarts", "1", "--", "sh", "-c", "exit 6")
         self.assert_exit(result, 6)
+
+    def test_restarts_less_and_less_often(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = launch("--max-restarts", "4", "--", "sh", "-c", f"date +%s.%N >> {folder}/times; exit 3")
+            times = [float(line) for line in pathlib.Path(folder, "times").read_text().split()]
+            pauses = [later - earlier for earlier, later in zip(times, times[1:])]
+            self.assertEqual(len(pauses), 4)
+            for pause, least in zip(pauses, (0.1, 0.2, 0.4, 0.8)):
+                self.assertGreater(pause, least)
+            self.assertIn("restart 4 of 4 in 0.8 s", result.err)
+
+    def test_can_be_stopped_between_two_attempts(self):
+        with Running([FAKE_DTORCH, "launch", "--max-restarts", "20", "--", "false"]) as job:
+            wait_until(lambda: "restart 5 of 20" in job.text(job.err), 10, "a pause of 1.6 s")
+            job.process.send_signal(signal.SIGTERM)
+            asked = time.monotonic()
+            self.assert_exit(job.wait(10), 143)
+            self.assertLess(time.monotonic() - asked, 1)
 
 
 class Output(DtorchTest):
@@ -206,51 +237,6 @@ class Requests(DtorchTest):
         self.assert_nothing_left(mark, 1)
 
 
-class Nodes(DtorchTest):
-    def node(self, rank, port, script, *arguments, nnodes=2):
-        return Running([FAKE_DTORCH, "launch", "-n", "2", "--nnodes", nnodes, "--node-rank", rank, "--rdzv-endpoint",
-                        f"127.0.0.1:{port}", *arguments, "--", "sh", "-c", script])
-
-    def test_number_their_ranks(self):
-        port = free_port()
-        script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_PORT"
-        with self.node(1, port, script) as second, self.node(0, port, script) as first:
-            for node, job in enumerate((first, second)):
-                result = job.wait(20)
-                self.assert_exit(result, 0)
-                self.assertEqual(sorted(result.out.splitlines()),
-                                 [f"[rank {2 * node + i}] {2 * node + i} {i} 4 2 {node} 2 {port}" for i in (0, 1)])
-
-    def test_share_the_first_failure(self):
-        for failing in (1, 2):
-            port = free_port()
-            script = f"test $RANK = {failing} && sleep 0.5 && exit 9; sleep 1000"
-            with self.node(0, port, script) as first, self.node(1, port, script) as second:
-                results = [first.wait(20), second.wait(20)]
-                for result in results:
-                    self.assert_exit(result, 9)
-                    self.assertIn(f"rank {failing} (pid", result.err)
-                self.assertLess(abs(results[0].seconds - results[1].seconds), 1.5 * SLACK)
-
-    def test_restart_together(self):
-        port = free_port()
-        script = "test $RANK$TORCHELASTIC_RESTART_COUNT = 30 && exit 9; test $TORCHELASTIC_RESTART_COUNT = 1 || sleep 1000; echo again $RANK"
-        with self.node(0, port, script, "--max-restarts", 1) as first, self.node(1, port, script, "--max-restarts", 1) as second:
-            for node, job in enumerate((first, second)):
-                result = job.wait(20)
-                self.assert_exit(result, 0)
-                self.assertEqual(result.out.count("again"), 2)
-
-    def test_refuse_a_node_rank_that_is_taken(self):
-        port = free_port()
-        with self.node(0, port, "sleep 1000", nnodes=3) as first, self.node(1, port, "sleep 1000", nnodes=3) as second:
-            wait_until(lambda: len(second.others("sleep 1000")) >= 2, 10, "node 1 has joined")
-            with self.node(1, port, "sleep 1000", nnodes=3) as third:
-                result = third.wait(20)
-                self.assert_exit(result, 76)
-                self.assertIn(f"node rank 1 is already taken by {socket.gethostname()}", result.err)
-
-
 class Mistakes(DtorchTest):
     def test_a_busy_port_is_named_with_its_owner(self):
         with socket.socket() as holder:
@@ -272,7 +258,17 @@ class Mistakes(DtorchTest):
         for arguments, words in [
                 ([], "no program"), (["--node-rank", "3", "--", "true"], "--node-rank 3"),
                 (["--nnodes", "2", "--", "true"], "--master-port"), (["--tee", "--", "true"], "--log-dir"),
-                (["-n", "0", "--", "true"], "-n"), (["--rdzv-endpoint", "nonsense", "--", "true"], "HOST:PORT")]:
+                (["-n", "0", "--", "true"], "-n"), (["-n", "nan", "--", "true"], "-n"),
+                (["-n", "-1", "--", "true"], "-n"), (["--nnodes", "inf", "--", "true"], "--nnodes"),
+                (["--node-rank", "-1", "--", "true"], "--node-rank"), (["--node-rank", "nan", "--", "true"], "--node-rank"),
+                (["--master-port", "65536", "--", "true"], "--master-port"), (["--max-restarts", "-1", "--", "true"], "--max-restarts"),
+                (["--max-restarts", "nan", "--", "true"], "--max-restarts"), (["--grace", "nan", "--", "true"], "--grace"),
+                (["--grace", "inf", "--", "true"], "--grace"), (["--grace", "-1", "--", "true"], "--grace"),
+                (["--grace=-0.5", "--", "true"], "--grace"), (["--grace", "0x10", "--", "true"], "--grace"),
+                (["--grace", "1e999", "--", "true"], "--grace"), (["--timeout", "nan", "--", "true"], "--timeout"),
+                (["--timeout", "0", "--", "true"], "--timeout"),
+                (["-n", "2", "--local-ranks-filter", "0,2", "--", "true"], "--local-ranks-filter 2 is not from 0 to 1"),
+                (["--local-ranks-filter=-1", "--", "true"], "--local-ranks-filter"), (["--rdzv-endpoint", "nonsense", "--", "true"], "HOST:PORT")]:
             result = launch(*arguments)
             self.assert_exit(result, 64)
             self.assertIn(words, result.err)
@@ -299,7 +295,7 @@ class PythonPrograms(DtorchTest):
             result = launch("-n", "2", str(script), "--flag", "-n", "3")
             self.assert_exit(result, 0)
             self.assertIn("[rank 1] hello 1 ['--flag', '-n', '3']", result.out)
-            self.assert_exit(launch("--no-python", str(script)), 127)
+            self.assert_exit(launch("--no-python", str(script)), 126)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ TEST(LineSplitterTest, JoinsPiecesAndCutsOverlongLines) {
 }
 
 TEST(OfferTest, DamagedOnesAreRefusedOrWithinBounds) {
-  const Offer whole{"version: 1\nname: \"a\\tb\"\n", {2, 3, 1}};
+  const Offer whole{"version: 1\nname: \"a\\tb\"\n", {2, 3, 1}, {{"ranks per node", "[2,3,1]"}}, "nodes.1"};
   EXPECT_EQ(read_offer(to_text(whole)), whole);
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -98,7 +98,7 @@ TEST(OfferTest, DamagedOnesAreRefusedOrWithinBounds) {
       const Offer offer = read_offer(text);
       for (const int ranks : offer.nodes)
         ASSERT_THAT(ranks, testing::AllOf(testing::Ge(1), testing::Le(4096))) << text;
-      ASSERT_FALSE(offer.nodes.empty()) << text;
+      ASSERT_EQ(offer.nodes.empty(), offer.spec.empty()) << text;
     } catch (const Error& error) {
       ++refused;
       ASSERT_EQ(error.kind(), ErrorKind::disagree) << text;
