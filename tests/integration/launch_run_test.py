@@ -251,12 +251,27 @@ class Nodes(JobTest):
             self.assert_exit(second.wait(20), 0)
             self.assert_exit(first.wait(20), 0)
 
+    def end_both(self, first, second, code, *words):
+        for result in (first.wait(20), second.wait(20)):
+            self.assert_exit(result, code)
+            for word in words:
+                self.assertIn(word, self.error(result)["message"])
+
     def test_refuse_another_spec(self):
-        with self.node(0, rank="train") as first:
-            with self.node(1, "-s", "optimizer.lr=0.25", rank="train") as second:
-                result = second.wait(20)
-                self.assert_exit(result, 76)
-                self.assertIn("lr: 0.25", self.error(result)["message"])
+        with self.node(0, "-s", "optimizer.lr=0.125", rank="train") as first, \
+                self.node(1, "-s", "optimizer.lr=0.25", rank="train") as second:
+            host = socket.gethostname()
+            self.end_both(first, second, 76, f"lr: 0.125' on node 0 ({host})", f"lr: 0.25' on node 1 ({host})")
+
+    def test_refuse_another_number_of_nodes(self):
+        with self.node(0, rank="train") as first, self.node(1, nnodes=4, rank="train") as second:
+            self.end_both(first, second, 76, "[2,2]", "[1,1,1,1]")
+
+    def test_end_when_one_of_them_cannot_run_the_job(self):
+        for refused in (0, 1):
+            with self.node(0, rank="train", **({"FAKE_AGENT": "refuse"} if refused == 0 else {})) as first, \
+                    self.node(1, rank="train", **({"FAKE_AGENT": "refuse"} if refused == 1 else {})) as second:
+                self.end_both(first, second, 78, "the plan does not work")
 
     def test_need_a_port(self):
         self.method = "tcp://127.0.0.1:0"
@@ -270,14 +285,18 @@ class Nodes(JobTest):
             self.assertIn("node 0 does not answer", self.error(result)["message"])
 
     def test_a_lost_launcher_ends_the_others(self):
-        with self.node(0, rank="train") as first, self.node(1, rank="train") as second:
-            wait_until(lambda: len(second.others(" __rank ")) == 2, 10, "node 1 runs")
-            time.sleep(0.3)
-            first.process.send_signal(signal.SIGKILL)
-            result = second.wait(10)
-            self.assert_exit(result, 69)
-            self.assertIn("launcher of node 0", self.error(result)["message"])
-            self.assert_nothing_left(first.mark, 2)
+        for victim in (0, 1):
+            with self.node(0, rank="train") as first, self.node(1, rank="train") as second:
+                jobs = (first, second)
+                wait_until(lambda: all(len(job.others(" __rank ")) == 2 for job in jobs), 10, "both run")
+                time.sleep(0.3)
+                jobs[victim].process.send_signal(signal.SIGKILL)
+                killed = time.monotonic()
+                result = jobs[1 - victim].wait(10)
+                self.assertLess(time.monotonic() - killed, 1 * SLACK)
+                self.assert_exit(result, 69)
+                self.assertIn(f"the launcher of node {victim} ({socket.gethostname()})", self.error(result)["message"])
+                self.assert_nothing_left(jobs[victim].mark, 2)
 
     def join(self, *arguments, **scripts):
         env = {f"FAKE_{name[4:] or 'RANK'}": script for name, script in scripts.items()}
@@ -302,9 +321,15 @@ class Nodes(JobTest):
     def test_a_joiner_reads_no_files_outside_its_folder(self):
         for override in ("dataset.root=/etc", "dataset.root=../elsewhere"):
             with self.node(0, "-s", override, rank="train") as first, self.join() as joiner:
+                self.end_both(first, joiner, 77, "outside")
+
+    def test_a_joiners_numbers_are_checked(self):
+        for arguments in (["--timeout", "nan"], ["--timeout", "inf"], ["--timeout", "-1"], ["--slots", "0"], ["--slots", "nan"],
+                          ["--slots", "1e99"]):
+            with self.join(*arguments) as joiner:
                 result = joiner.wait(20)
-                self.assert_exit(result, 77)
-                self.assertIn("outside", self.error(result)["message"])
+                self.assert_exit(result, 64)
+                self.assertIn(arguments[0], result.err)
 
     def test_a_joiners_files_are_looked_for_in_the_datasets_folder(self):
         files = ", ".join(f"{name}: ../{name}" for name in ("train_images", "train_labels", "test_images", "test_labels"))
