@@ -20,7 +20,7 @@
 #include "core/comm/dir_store.h"
 #include "core/comm/rendezvous.h"
 #include "core/comm/run_folder.h"
-#include "core/comm/url.h"
+#include "core/base/endpoint.h"
 #include "core/engine/bench.h"
 #include "core/engine/failure.h"
 #include "core/engine/log_forward.h"

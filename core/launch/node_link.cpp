@@ -82,10 +82,14 @@ json NodeLink::get(const std::string& name, const std::string& what) {
   }
 }
 
+std::int64_t NodeLink::counted(const json& answer) {
+  const json value = answer.is_object() ? answer.value("value", json()) : json();
+  return value.is_number_integer() ? value.get<std::int64_t>() : 0;
+}
+
 std::int64_t NodeLink::add(const std::string& name, std::int64_t amount) {
-  return session_
-      .call({{"type", "add"}, {"key", job_key(name)}, {"amount", amount}}, kAnswerTime, "the job's store")
-      .at("value");
+  return counted(session_.call({{"type", "add"}, {"key", job_key(name)}, {"amount", amount}}, kAnswerTime,
+                               "the job's store"));
 }
 
 void NodeLink::offer(const Offer& job) {

@@ -76,6 +76,8 @@ class NodeLink {
  private:
   bool linked() const { return !stage_.empty(); }
   static std::string job_key(const std::string& name);
+  static std::int64_t counted(
+      const nlohmann::json& answer);  ///< what an "add" came to; 0 where it does not say
   static std::string named(int node, const std::string& host);
   std::string key(const std::string& name) const;  ///< of the present stage
   void begin_stage(const std::string& name);

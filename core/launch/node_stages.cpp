@@ -139,8 +139,7 @@ void NodeLink::arrive() {
   const std::string stage = stage_;
   session_.agent().request({{"type", "add"}, {"key", key("through")}, {"amount", 1}},
                            [this, stage](const json& answer) {
-                             if (stage == stage_ && answer.value("value", std::int64_t{0}) >= nnodes_)
-                               decide({{"done", true}});
+                             if (stage == stage_ && counted(answer) >= nnodes_) decide({{"done", true}});
                            });
 }
 
@@ -176,7 +175,7 @@ void NodeLink::look_for_life() {
   for (int node = 1; node < nnodes_; ++node) {
     const json request{{"type", "add"}, {"key", job_key(fmt::format("beat/{}", node))}, {"amount", 0}};
     session_.agent().request(request, [this, node](const json& answer) {
-      const auto beats = answer.value("value", std::int64_t{0});
+      const auto beats = counted(answer);
       Life& life = lives_[node];
       if (beats != life.beats || beats == 0) life = {beats, Clock::now()};
       if (end_ || Clock::now() - life.since < kSilence) return;
@@ -221,7 +220,7 @@ void NodeLink::part(const JobOutcome& outcome) {
   while (!end_ && !deadline.expired()) session_.supervisor().pump(deadline);
   const auto count = [&](const std::string& name, std::int64_t amount) {
     const auto answer = ask({{"type", "add"}, {"key", name}, {"amount", amount}}, deadline);
-    return answer ? answer->value("value", std::int64_t{0}) : 0;
+    return answer ? counted(*answer) : 0;
   };
   if (node_rank_ != 0) {
     count(key("left"), 1);
