@@ -89,11 +89,12 @@ class WatchedBuffer : public gloo::transport::UnboundBuffer {
   int wait(Transfers& transfers, std::chrono::milliseconds timeout, const F& wait_one) {
     const auto until = std::chrono::steady_clock::now() + timeout;
     while (true) {
+      // At the top: what wakes everybody may have come before this transfer began, or during the other waits below.
+      if (registry_->closed()) throw gloo::IoException("the group was closed");
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
       if (wait_one(*transfers.front().buffer, std::max(left, kMoment)))
         return end(transfers, transfers.begin());
-      if (registry_->closed()) throw gloo::IoException("the group was closed");
       for (auto one = transfers.begin(); one != transfers.end(); ++one) {
         if (!registry_->broken(one->peer)) continue;
         // It has ended before the connection did, or never will: then this throws.

@@ -1,5 +1,6 @@
 #include "dtorch/distributed.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "core/comm/rendezvous.h"
@@ -9,7 +10,8 @@ namespace {
 
 /** The one default group, as torch.distributed has it. */
 struct Default {
-  std::mutex mutex;
+  std::mutex mutex;                        // never held while something waits
+  bool making = false;                     // init_process_group is at work
   std::unique_ptr<Rendezvous> rendezvous;  // outlives the group: its store is the group's
   ProcessGroupPtr group;
 };
@@ -18,6 +20,29 @@ Default& the_default() {
   static Default instance;
   return instance;
 }
+
+/** Only one default group is made at a time; others may ask meanwhile whether there is one. */
+class Making {
+ public:
+  Making() {
+    auto& state = the_default();
+    const std::lock_guard lock(state.mutex);
+    if (state.group || state.making) {
+      throw Error(ErrorKind::usage,
+                  state.group ? "init_process_group: there is a default process group already"
+                              : "init_process_group: another thread is making the default process group",
+                  "call destroy_process_group first");
+    }
+    state.making = true;
+  }
+  ~Making() {
+    auto& state = the_default();
+    const std::lock_guard lock(state.mutex);
+    state.making = false;
+  }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+};
 
 ProcessGroupPtr chosen(const ProcessGroupPtr& group) { return group ? group : default_group(); }
 
@@ -30,12 +55,8 @@ WorkPtr finish(WorkPtr work, bool async_op) {
 }  // namespace
 
 void init_process_group(const InitProcessGroupOptions& options) {
-  auto& state = the_default();
-  const std::lock_guard lock(state.mutex);
-  if (state.group) {
-    throw Error(ErrorKind::usage, "init_process_group: there is a default process group already",
-                "call destroy_process_group first");
-  }
+  const Making making;
+  const auto deadline = Deadline::after(options.timeout);
   const auto& factory = find_backend(options.backend);
   RendezvousRequest request{.init_method = options.init_method,
                             .rank = options.rank,
@@ -43,14 +64,19 @@ void init_process_group(const InitProcessGroupOptions& options) {
                             .run_id = {},
                             .digest = {},
                             .digest_text = {},
-                            .deadline = Deadline::after(options.timeout)};
+                            .deadline = deadline};
   auto rendezvous = dtorch::rendezvous(request);
   ProcessGroupOptions group_options;
   group_options.timeout = options.timeout;
-  group_options.init_timeout = options.timeout;
+  // What joining took is no longer there for the connections.
+  group_options.init_timeout = std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()),
+                                        std::chrono::milliseconds(1));
   group_options.interface = options.interface;
-  state.group = std::make_shared<ProcessGroup>(factory, rendezvous->store(), rendezvous->rank(),
-                                               rendezvous->world_size(), group_options);
+  auto group = std::make_shared<ProcessGroup>(factory, rendezvous->store(), rendezvous->rank(),
+                                              rendezvous->world_size(), group_options);
+  auto& state = the_default();
+  const std::lock_guard lock(state.mutex);
+  state.group = std::move(group);
   state.rendezvous = std::move(rendezvous);
 }
 
@@ -65,13 +91,17 @@ void init_process_group(const std::string& backend, const std::string& init_meth
 
 void destroy_process_group(const ProcessGroupPtr& group) {
   auto& state = the_default();
-  const std::lock_guard lock(state.mutex);
-  if (group && group != state.group) {
-    group->abort("the process group was destroyed");
-    return;
+  std::unique_ptr<Rendezvous> rendezvous;  // closed after the group, and both without the lock
+  ProcessGroupPtr closed;
+  {
+    const std::lock_guard lock(state.mutex);
+    if (!group || group == state.group) {
+      rendezvous = std::move(state.rendezvous);
+      closed = std::move(state.group);
+      return;
+    }
   }
-  state.group = nullptr;
-  state.rendezvous = nullptr;
+  group->abort("the process group was destroyed");
 }
 
 bool is_initialized() {

@@ -44,12 +44,18 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
+/** Tells this start of the machine from earlier ones. */
+std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
+
+/** The machine through all its starts. Copies of one image have the first part in common, and other names. */
+std::string installation() { return first_line("/etc/machine-id") + "/" + host_name(); }
+
 /** Two processes with equal text here see each other's process ids. */
 std::string machine_id() {
   std::array<char, 64> pid_namespace{};
   if (::readlink("/proc/self/ns/pid", pid_namespace.data(), pid_namespace.size() - 1) < 0)
     pid_namespace[0] = '\0';
-  return first_line("/proc/sys/kernel/random/boot_id") + pid_namespace.data();
+  return boot_id() + pid_namespace.data();
 }
 
 /** Clock ticks from boot to the process's start: tells a process from a later one with the same id. 0: none
@@ -92,14 +98,15 @@ std::string local_time(std::time_t time) {
 /** What another process's file says. */
 struct RunFolder::Other {
   std::string file;
-  std::string run_id, host, machine;
+  std::string run_id, host, machine, boot, installed;
   int pid = 0;
   std::uint64_t started = 0;
   std::time_t created = 0;
   long beats = 0;
 
   bool here() const { return machine == machine_id(); }
-  bool dead() const { return here() && start_time(pid) != started; }
+  bool before_boot() const { return boot != boot_id() && installed == installation(); }
+  bool dead() const { return before_boot() || (here() && start_time(pid) != started); }
 };
 
 RunFolder::RunFolder(std::string outer, std::string run_id, const std::string& name)
@@ -155,6 +162,8 @@ void RunFolder::renew() {
   const json self{{"run_id", run_id_},
                   {"host", host_name()},
                   {"machine", machine_id()},
+                  {"boot", boot_id()},
+                  {"installation", installation()},
                   {"pid", ::getpid()},
                   {"started", start_time(::getpid())},
                   {"created", std::time(nullptr)},
@@ -176,7 +185,8 @@ std::vector<RunFolder::Other> RunFolder::others() const {
     const auto record = json::parse(text, nullptr, false);
     try {
       found.push_back({name, record.at("run_id").get<std::string>(), record.at("host").get<std::string>(),
-                       record.at("machine").get<std::string>(), record.at("pid").get<int>(),
+                       record.at("machine").get<std::string>(), record.at("boot").get<std::string>(),
+                       record.at("installation").get<std::string>(), record.at("pid").get<int>(),
                        record.at("started").get<std::uint64_t>(), record.at("created").get<std::time_t>(),
                        record.at("beats").get<long>()});
     } catch (const json::exception&) {
@@ -201,7 +211,9 @@ void RunFolder::look_around() {
       restarted_ = true;
       ::unlink((path_ + "/" + other.file).c_str());
     } else if (other.dead()) {
-      refuse(other, "is dead: left over by a killed run, not joined");
+      refuse(other, other.before_boot()
+                        ? "is dead: left over from before this machine was started anew, not joined"
+                        : "is dead: left over by a killed run, not joined");
     } else if (other.run_id != run_id_) {
       refuse(other, "is alive: the path is in use");
     } else if (!other.here()) {

@@ -52,6 +52,7 @@ struct DistributedDataParallel::Impl {
   std::vector<NamedTensor> buffers;
   std::unique_ptr<Reducer> reducer;
   bool synchronise = true;
+  int last_active = 0;  ///< of the last pass that any rank made: all ranks know it, those too that made it
   bool buffers_are_due =
       true;  // as torch's require_forward_param_sync: false after a pass without synchronisation
 
@@ -70,7 +71,7 @@ struct DistributedDataParallel::Impl {
     return mine;
   }
 
-  Passes announce(std::int64_t mine) const {
+  Passes announce(std::int64_t mine) {
     if (!options.uneven_inputs) return {group->size(), 0, mine};
     auto slots = at::zeros({group->size()}, at::kLong);
     slots[group->rank()] = mine;
@@ -83,6 +84,7 @@ struct DistributedDataParallel::Impl {
       ++passes.active;
       passes.last_active = rank;
     }
+    if (passes.active > 0) last_active = passes.last_active;
     return passes;
   }
 
@@ -133,15 +135,13 @@ void DistributedDataParallel::join() {
     throw Error(ErrorKind::usage, "join() on a model that does not expect uneven inputs",
                 "Set uneven_inputs on every rank.");
   }
-  int root = 0;
   for (auto passes = impl.announce(0); passes.active > 0; passes = impl.announce(0)) {
-    root = passes.last_active;
-    if ((passes.wishes & kBuffers) != 0) broadcast_tensors(*impl.group, impl.buffers, root);
+    if ((passes.wishes & kBuffers) != 0) broadcast_tensors(*impl.group, impl.buffers, passes.last_active);
     impl.buffers_are_due = (passes.wishes & kGradients) != 0;
     if (impl.buffers_are_due) impl.reducer->shadow(impl.pass(passes));
   }
-  broadcast_tensors(*impl.group, impl.parameters, root);
-  broadcast_tensors(*impl.group, impl.buffers, root);
+  broadcast_tensors(*impl.group, impl.parameters, impl.last_active);
+  broadcast_tensors(*impl.group, impl.buffers, impl.last_active);
 }
 
 void DistributedDataParallel::zero_grad() { impl_->module->zero_grad(); }

@@ -269,7 +269,11 @@ void expect(bool condition, const std::string& message) {
 void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what) {
   expect(actual.sizes() == expected.sizes() && actual.scalar_type() == expected.scalar_type(),
          what + ": shape or type differs");
-  if (at::allclose(actual.to(at::kDouble), expected.to(at::kDouble), 0, 0, true)) return;
+  // An int64 has more digits than a double.
+  const bool same = c10::isFloatingType(actual.scalar_type())
+                        ? at::allclose(actual.to(at::kDouble), expected.to(at::kDouble), 0, 0, true)
+                        : at::equal(actual, expected);
+  if (same) return;
   const auto a = actual.reshape({-1}).to(at::kDouble);
   const auto e = expected.reshape({-1}).to(at::kDouble);
   for (std::int64_t i = 0; i < a.numel(); ++i) {
@@ -278,6 +282,7 @@ void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const st
     if (got == wanted || (got != got && wanted != wanted)) continue;
     throw std::runtime_error(fmt::format("{}: element {} is {}, expected {}", what, i, got, wanted));
   }
+  throw std::runtime_error(what + ": integers beyond 2^53 differ");
 }
 
 Thrown expect_error(const std::function<void()>& action, std::vector<ErrorKind> kinds) {

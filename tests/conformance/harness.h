@@ -54,7 +54,7 @@ std::span<const Case> failure_cases();
 
 /** Fails the case on this rank. */
 void expect(bool condition, const std::string& message);
-/** Bitwise equality (NaN equals NaN), shapes and dtypes too. */
+/** The same values (NaN is NaN, zero has no sign), without any tolerance; the same shape and dtype. */
 void expect_equal(const at::Tensor& actual, const at::Tensor& expected, const std::string& what);
 /** Runs `action`, which must throw an Error of this kind; returns it. */
 struct Thrown {

@@ -1,4 +1,5 @@
 """file:// and shared_filesystem:// with real processes, killed ones and damaged files."""
+import json
 import os
 import shutil
 import tempfile
@@ -79,6 +80,28 @@ def test_leftover_of_a_killed_run_is_named():
                 assert f"rm -r {left}" in report["help"] and rank.seconds < SOON, report
             shutil.rmtree(left)
             assert all("hello" in r for r in results([Rank(f"{scheme}://{folder.path}", r, 2) for r in (0, 1)]))
+
+
+def test_leftover_of_an_earlier_boot_is_named():
+    for scheme in SCHEMES:
+        with Folder() as folder:
+            killed = Rank(f"{scheme}://{folder.path}", 0, 1, hold=1)
+            killed.first_line()
+            killed.kill()
+            left = os.path.join(folder.path, "dtorch.run")
+            for name in os.listdir(left):
+                if name.startswith("m."):
+                    path = os.path.join(left, name)
+                    with open(path) as file:
+                        record = json.load(file)
+                    # The process id may well be somebody's now.
+                    record.update(machine="0" * 36 + record["machine"][36:], boot="0" * 36, pid=os.getpid(), run_id="older")
+                    with open(path, "w") as file:
+                        json.dump(record, file)
+            rank = Rank(f"{scheme}://{folder.path}", 0, 1)
+            report = rank.result()
+            assert report["kind"] == "cannot_create" and "before this machine was started anew" in report["message"], report
+            assert rank.seconds < SOON, rank.seconds
 
 
 def test_a_stale_file_is_named():

@@ -186,6 +186,30 @@ TEST(DdpTest, JoinLetsRanksRunOutOfData) {
   });
 }
 
+// As PyTorch's Join: whoever is the longest at work has the model that all end with.
+TEST(DdpTest, JoinDoesNotCareWhichRankIsTheLongest) {
+  for (const int longest : {0, 1, 2}) {
+    run_ranks(3, [&](const ProcessGroupPtr& group) {
+      auto options = small_buckets();
+      options.uneven_inputs = true;
+      DDP model(torch::nn::BatchNorm1d(2), group, options);
+      torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.125));
+      for (int step = 0; step < (group->rank() == longest ? 3 : 1); ++step) {
+        optimizer.zero_grad();
+        model(torch::arange(4.F).reshape({2, 2}) * (group->rank() + step + 1)).square().sum().backward();
+        optimizer.step();
+      }
+      model.join();
+      EXPECT_EQ(model->num_batches_tracked.item<std::int64_t>(), 3);
+      for (auto tensor : {model->weight.detach(), model->running_mean}) {
+        auto first = tensor.clone();
+        group->broadcast(first, 0)->wait(Deadline::after(std::chrono::seconds(20)));
+        EXPECT_TRUE(torch::equal(tensor, first)) << tensor << first;
+      }
+    });
+  }
+}
+
 /** What two ranks must get, computed by one: both batches' gradients, halved and added. */
 TEST(DdpTest, TrainsAPerceptronToTheBitsOfASerialRun) {
   run_ranks(2, [](const ProcessGroupPtr& group) {

@@ -123,6 +123,43 @@ TEST_F(TrainerTest, LearnsAndReportsEveryEpoch) {
   EXPECT_EQ(sink_.phases.back(), "done");
 }
 
+TEST_F(TrainerTest, EveryEpochHasAnOrderOfItsOwn) {
+  auto spec = corners_spec();
+  spec.epochs = 2;
+  spec.optimizer.lr = 1e-30;  // the model stays as it is: a loss tells the image
+  spec.loader.batch_size = 1;
+  train_alone(spec, corners(60, 4));
+  ASSERT_EQ(sink_.losses.size(), 120U);
+  std::vector<double> first(sink_.losses.begin(), sink_.losses.begin() + 60);
+  std::vector<double> second(sink_.losses.begin() + 60, sink_.losses.end());
+  EXPECT_NE(first, second);
+  std::sort(first.begin(), first.end());
+  std::sort(second.begin(), second.end());
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(TrainerTest, RanksWithDifferentDataAreToldBeforeTheyTrain) {
+  auto spec = corners_spec();
+  spec.world_size = 2;
+  const auto store = memory_store();
+  const auto try_rank = [&](int rank) -> std::string {
+    Recorder sink;
+    try {
+      // The same number of steps on both: nothing else would notice.
+      train(spec, corners(64, 10 + 2 * rank), gloo_group(store, rank, 2), sink, {&stop_, &step_, store});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::disagree);
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  std::string other;
+  std::thread thread([&] { other = try_rank(1); });
+  EXPECT_THAT(try_rank(0), HasSubstr("ranks hold different data"));
+  thread.join();
+  EXPECT_THAT(other, HasSubstr("12 test images"));
+}
+
 TEST_F(TrainerTest, EpochLossIsTheMeanOverSamplesNotOverBatches) {
   auto spec = corners_spec();
   spec.epochs = 1;
