@@ -16,11 +16,11 @@
 
 #include "core/base/bench_messages.h"
 #include "core/base/channel.h"
+#include "core/base/endpoint.h"
 #include "core/base/log.h"
 #include "core/comm/dir_store.h"
 #include "core/comm/rendezvous.h"
 #include "core/comm/run_folder.h"
-#include "core/base/endpoint.h"
 #include "core/engine/bench.h"
 #include "core/engine/failure.h"
 #include "core/engine/log_forward.h"
