@@ -142,7 +142,7 @@ void Exchange::ended(int rank) {
 
 /** Whom this rank waits for: of those the ones that have not come, else those that do not say that they wait too. */
 std::vector<int> Exchange::late() const {
-  if (const auto silent = missing(); !silent.empty()) return silent;
+  if (auto silent = missing(); !silent.empty()) return silent;
   std::vector<int> behind;
   for (const int rank : receivers_) {
     const Peer& peer = *peers_[static_cast<std::size_t>(rank)];
