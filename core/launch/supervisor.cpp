@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTick(100);
 /** By how much ranks that wait for a stopped one may tell it themselves: they know in which collective. */
-constexpr milliseconds kOthersFirst(1'000);
+constexpr milliseconds kOthersFirst(2'500);
 constexpr milliseconds kSendTime(1'000);
 
 bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
