@@ -9,6 +9,7 @@
 
 #include "cli/bench_view.h"
 #include "cli/commands.h"
+#include "cli/numbers.h"
 #include "cli/run_options.h"
 #include "core/base/units.h"
 #include "core/launch/launcher.h"
@@ -138,7 +139,7 @@ void complete(BenchArguments& arguments) {
   }
   if (arguments.csv && arguments.output.json)
     throw Error(ErrorKind::usage, "--csv and --json exclude each other");
-  request.collective_ms = static_cast<std::int64_t>(arguments.timeout * 1000);
+  request.collective_ms = to_milliseconds(arguments.timeout).count();
 }
 
 int time_collectives(BenchArguments& arguments) {
@@ -212,7 +213,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   command->add_option("--init-method", request.init_method, "Where ranks meet (default tcp://127.0.0.1:0)");
   command->add_option("--interface", request.interface, "Network interface or address of the backends");
   command->add_option("--timeout", arguments->timeout, "Seconds that a call may take (default 300)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(seconds_between(0.001, 1e6));
   command->add_flag("--fit", arguments->fit, "Latency and bandwidth of each backend, fitted to the times");
   command
       ->add_option("--expect", arguments->expectations,

@@ -67,6 +67,7 @@ class Bench(DtorchTest):
                 (["allreduce", "-i", "0"], "never reaches"),
                 (["allreduce", "-i", "1"], "more than"),
                 (["allreduce", "-f", "1"], "step-factor"),
+                (["allreduce", "--timeout", "nan"], "--timeout"),
                 (["allrduce"], "no collective"),
                 (["reduce", "-r", "2"], "--root"),
                 (["allreduce", "-d", "complex"], "datatype"),
