@@ -27,13 +27,6 @@ class BenchView : public JobObserver {
   /** Throws Error(cannot_create) when the page has no place. */
   explicit BenchView(BenchViewOptions options);
 
-  void plan(const nlohmann::json&) override {}
-  void phase(int, const std::string&) override {}
-  void step(const StepRecord&) override {}
-  void epoch(const EpochRecord&) override {}
-  void eval(const EvalRecord&) override {}
-  void result(const ResultRecord&) override {}
-  void tick() override {}
   void bench_start(const BenchStart& start) override;
   void bench_row(const BenchRow& row) override;
   void log(int rank, const std::string& level, const std::string& text) override;

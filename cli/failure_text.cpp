@@ -59,14 +59,6 @@ std::string indented(const std::string& text, std::string_view indent) {
 
 }  // namespace
 
-Failure to_failure(const Error& error) {
-  Failure failure;
-  failure.kind = error.kind();
-  failure.message = error.what();
-  failure.help = error.help();
-  return failure;
-}
-
 std::string failure_text(const Failure& failure, const std::vector<std::string>& tail, bool colour,
                          bool trains) {
   // "configs/x.yaml:4:1: error: ..." needs no second "error:".

@@ -9,9 +9,6 @@
 
 namespace dtorch {
 
-/** An Error outside any rank, as a Failure. */
-Failure to_failure(const Error& error);
-
 /**
  * The first cause in a few lines: "error: ..." with what happened, where (rank, host, step, collective,
  * signal), who is missing, the last lines that the rank printed, and the help. Ends with a newline. Spec

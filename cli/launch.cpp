@@ -37,12 +37,6 @@ class ProgramObserver : public JobObserver {
  public:
   explicit ProgramObserver(const LaunchArguments& arguments) : arguments_(arguments) {}
   void plan(const nlohmann::json& plan) override { first_rank_ = plan.at("first_rank").get<int>(); }
-  void phase(int, const std::string&) override {}
-  void step(const StepRecord&) override {}
-  void epoch(const EpochRecord&) override {}
-  void eval(const EvalRecord&) override {}
-  void result(const ResultRecord&) override {}
-  void tick() override {}
   void log(int rank, const std::string& level, const std::string& text) override {
     const std::string who = rank < 0 ? "dtorch" : fmt::format("[rank {}]", rank);
     err_.write(fmt::format("{}: {}{}\n", who, level == "warning" ? "warning: " : "", text));

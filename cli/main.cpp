@@ -1,5 +1,7 @@
 // The command line's entry, and the only place that exits.
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,12 +41,6 @@ std::vector<std::string> known_names(const CLI::App& app, bool options) {
     }
   }
   return names;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string result;
-  for (const std::string& word : words) result += (result.empty() ? "" : ", ") + word;
-  return result;
 }
 
 /** "did you mean 'run'?" for the first argument that the command does not know; empty when nothing is near. */
@@ -120,7 +116,7 @@ Error usage_error(const CLI::App& app, const CLI::ParseError& error) {
   }
   std::string help = suggestion(app);
   if (help.empty() && used.empty())
-    help = "commands: " + joined(known_names(app, false)) + "; see dtorch --help";
+    help = fmt::format("commands: {}; see dtorch --help", fmt::join(known_names(app, false), ", "));
   if (help.empty()) help = "see " + name + " --help";
   return {ErrorKind::usage, message, help};
 }

@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <system_error>
 #include <utility>
+
+#include "core/base/signal_block.h"
 
 namespace dtorch {
 
@@ -27,17 +28,12 @@ bool write_all(int fd, std::string_view text) {
 }
 
 Outlet::Outlet(int fd, std::string name) : fd_(fd), name_(std::move(name)) {
-  // Signals are for the thread that watches the job.
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const AllSignalsBlock block;  // signals are for the thread that watches the job
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw Error(ErrorKind::os_resource, fmt::format("cannot start a thread: {}", error.code().message()));
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Outlet::~Outlet() {

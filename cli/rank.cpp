@@ -60,12 +60,7 @@ int run_rank(const RankArguments& arguments) {
     ::close(arguments.spec_fd);
     engine = &load_engine();
   } catch (const Error& error) {
-    Failure failure;
-    failure.kind = error.kind();
-    failure.message = error.what();
-    failure.help = error.help();
-    failure.host = host_name();
-    nlohmann::json message = failure;
+    nlohmann::json message = to_failure(error, host_name());
     message["type"] = "failure";
     Channel(Fd(arguments.control_fd)).send(message);
     return exit_code(error.kind());

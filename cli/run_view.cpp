@@ -41,6 +41,8 @@ std::string text_member(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+std::string warning_mark(bool colour) { return colour ? "\x1b[1;33mwarning:\x1b[0m " : "warning: "; }
+
 }  // namespace
 
 RunView::RunView(RunViewOptions options)
@@ -84,7 +86,7 @@ void RunView::say(const std::string& line) {
 }
 
 void RunView::say_warning(const std::string& text) {
-  say((options_.style.stderr_colour ? "\x1b[1;33mwarning:\x1b[0m " : "warning: ") + report::printable(text));
+  say(warning_mark(options_.style.stderr_colour) + report::printable(text));
 }
 
 void RunView::tell_left_out(bool at_the_end) {
@@ -153,9 +155,7 @@ void RunView::log(int rank, const std::string& level, const std::string& text) {
     return;
   }
   const std::string who = rank >= 0 ? fmt::format("[rank {}] ", rank) : "";
-  const std::string mark = !warning                       ? ""
-                           : options_.style.stderr_colour ? "\x1b[1;33mwarning:\x1b[0m "
-                                                          : "warning: ";
+  const std::string mark = warning ? warning_mark(options_.style.stderr_colour) : "";
   say(fmt::format("{}{}{}", who, mark, report::printable(text)));
 }
 

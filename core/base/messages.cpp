@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace dtorch {
 namespace {
@@ -123,6 +124,15 @@ constexpr std::int64_t kMostInt = std::numeric_limits<int>::max();
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
+
+Failure to_failure(const Error& error, std::string host) {
+  Failure failure;
+  failure.kind = error.kind();
+  failure.message = error.what();
+  failure.help = error.help();
+  failure.host = std::move(host);
+  return failure;
+}
 
 void to_json(json& json, const StepRecord& record) {
   json = {{"type", "step"},

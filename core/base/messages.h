@@ -75,6 +75,9 @@ struct Failure {
       false;  ///< true: this rank failed only because another did ("connection closed by peer")
 };
 
+/** The Failure that reports an Error found on `host`; where else it happened is for the caller to add. */
+Failure to_failure(const Error& error, std::string host = {});
+
 void to_json(nlohmann::json& json, const StepRecord& record);
 void from_json(const nlohmann::json& json, StepRecord& record);
 void to_json(nlohmann::json& json, const EpochRecord& record);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -236,21 +237,26 @@ const Operation& operation_named(const std::string& name) {
   return *found;
 }
 
+/** The one of these values that is written so; `what` is for the message. */
+template <typename T>
+T value_named(std::initializer_list<T> values, const std::string& name, const char* what) {
+  const auto found =
+      std::find_if(values.begin(), values.end(), [&](T value) { return to_string(value) == name; });
+  if (found == values.end()) throw Error(ErrorKind::usage, fmt::format("no {} is named '{}'", what, name));
+  return *found;
+}
+
 at::ScalarType scalar_type(const std::string& name) {
-  for (const auto type :
-       {DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16, DataType::int8,
-        DataType::int32, DataType::int64, DataType::uint8, DataType::boolean}) {
-    if (to_string(type) == name) return static_cast<at::ScalarType>(type);
-  }
-  throw Error(ErrorKind::usage, fmt::format("no type is named '{}'", name));
+  return static_cast<at::ScalarType>(
+      value_named({DataType::float32, DataType::float64, DataType::float16, DataType::bfloat16,
+                   DataType::int8, DataType::int32, DataType::int64, DataType::uint8, DataType::boolean},
+                  name, "type"));
 }
 
 ReduceOp reduce_op(const std::string& name) {
-  for (const auto op : {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max, ReduceOp::avg,
-                        ReduceOp::band, ReduceOp::bor, ReduceOp::bxor}) {
-    if (to_string(op) == name) return op;
-  }
-  throw Error(ErrorKind::usage, fmt::format("no reduction is named '{}'", name));
+  return value_named({ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max, ReduceOp::avg,
+                      ReduceOp::band, ReduceOp::bor, ReduceOp::bxor},
+                     name, "reduction");
 }
 
 class BufferedWorkload : public Workload {

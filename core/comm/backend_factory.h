@@ -41,11 +41,11 @@ class BackendFactory {
                                           const BackendOptions& options) const = 0;
 };
 
-/** A table of factories, in order of preference for `auto`. */
+/** A table of factories. */
 using BackendTable = std::span<const BackendFactory* const>;
 
 /**
- * The factory of that name, or the preferred available one for "auto". Throws Error(spec) listing the known ones, or
+ * The factory of that name; that of "auto" picks a backend once the ranks know each other. Throws Error(spec) listing the known ones, or
  * Error(lost) with the probe's reason. Defined by backends/registry, which alone knows all backends.
  */
 const BackendFactory& find_backend(const std::string& name);

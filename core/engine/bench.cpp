@@ -15,6 +15,7 @@
 #include "core/comm/environment.h"
 #include "core/comm/process_group.h"
 #include "core/comm/rendezvous.h"
+#include "core/engine/meeting.h"
 #include "core/engine/rank_control.h"
 #include "core/engine/reporting.h"
 #include "core/engine/run.h"
@@ -81,15 +82,9 @@ void BenchRun::run() {
   const auto environment =
       read_rank_identity([](const char* name) -> const char* { return std::getenv(name); });
   rank_ = environment.rank;
-  const bool served = control_.connected() && bench_.init_method.rfind("tcp://", 0) == 0;
-  meeting_ = rendezvous({.init_method = served ? "env://" : bench_.init_method,
-                         .rank = environment.rank,
-                         .world_size = environment.world_size,
-                         .run_id = environment.run_id,
-                         .digest = request_.request_json,
-                         .digest_text = request_.request_json,
-                         .serve = !environment.agent_store,
-                         .deadline = Deadline::after(std::chrono::milliseconds(bench_.rendezvous_ms))});
+  meeting_ = rendezvous(rendezvous_request(control_, environment, bench_.init_method,
+                                           {request_.request_json, request_.request_json},
+                                           Deadline::after(std::chrono::milliseconds(bench_.rendezvous_ms))));
   std::vector<ProcessGroupPtr> groups;
   for (const auto& backend : bench_.backends) groups.push_back(connect(backend));
   time_all(groups);
@@ -109,6 +104,7 @@ json bench_preflight(const BenchRequest& request) {
 }
 
 int run_bench_rank(const BenchRankRequest& request) {
+  quiet_libtorch();
   RankControl control(request.control_fd);
   BenchRun rank(request, control);
   return run_reporting(

@@ -46,9 +46,7 @@ Failure describe_failure(const std::exception_ptr& exception,
   try {
     std::rethrow_exception(exception);
   } catch (const Error& error) {
-    failure.kind = error.kind();
-    failure.message = error.what();
-    failure.help = error.help();
+    failure = to_failure(error, failure.host);
     if (const auto* collective = dynamic_cast<const CollectiveError*>(&error))
       describe_collective(*collective, failure);
     if (const auto* meeting = dynamic_cast<const MissingRanksError*>(&error))

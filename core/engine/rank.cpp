@@ -1,5 +1,4 @@
 // One rank of a training job, from its environment to its result.
-#include <c10/util/Logging.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "core/comm/process_group.h"
 #include "core/comm/rendezvous.h"
 #include "core/engine/digest.h"
+#include "core/engine/meeting.h"
 #include "core/engine/preflight.h"
 #include "core/engine/rank_control.h"
 #include "core/engine/reporting.h"
@@ -32,7 +32,6 @@ class RankRun {
   int rank() const { return rank_; }
 
  private:
-  RendezvousRequest rendezvous_request(const JobSpec& spec, const RankEnvironment& environment) const;
   static ProcessGroupOptions group_options(const JobSpec& spec);
   void show_plan(const JobSpec& spec, const SpecPlaces& places, int local_ranks) const;
 
@@ -48,20 +47,6 @@ void check_world_size(const JobSpec& spec, const RankEnvironment& environment) {
       fmt::format("the job spec says world_size {}, but {} started {} ranks", spec.world_size,
                   environment.launcher, environment.world_size),
       fmt::format("start {} ranks, or add -s world_size={}", spec.world_size, environment.world_size));
-}
-
-RendezvousRequest RankRun::rendezvous_request(const JobSpec& spec, const RankEnvironment& environment) const {
-  auto digest = job_digest(spec);
-  // For tcp:// our launcher binds the socket, has it served, and says where in the environment.
-  const bool served = control_.connected() && spec.init_method.rfind("tcp://", 0) == 0;
-  return {.init_method = served ? "env://" : spec.init_method,
-          .rank = environment.rank,
-          .world_size = environment.world_size,
-          .run_id = environment.run_id,
-          .digest = std::move(digest.value),
-          .digest_text = std::move(digest.text),
-          .serve = !environment.agent_store,
-          .deadline = Deadline::after(spec.timeouts.rendezvous)};
 }
 
 ProcessGroupOptions RankRun::group_options(const JobSpec& spec) {
@@ -97,19 +82,13 @@ void RankRun::run() {
     return load_training_data(spec,
                               [&](const DatasetInfo& info) { check_fits(spec, info, places, local_ranks); });
   });
-  const auto meeting = rendezvous(rendezvous_request(spec, environment));
+  const auto meeting = rendezvous(rendezvous_request(
+      control_, environment, spec.init_method, job_digest(spec), Deadline::after(spec.timeouts.rendezvous)));
   const auto group = std::make_shared<ProcessGroup>(backend, meeting->store(), meeting->rank(),
                                                     meeting->world_size(), group_options(spec));
   control_.watch(group);
   train(spec, data.get(), group, sink, {&control_.stop_requested(), &control_.step(), meeting->store()});
   sink.close();
-}
-
-/** libtorch's own log lines ("[W1201 ... socket.cpp]") are not for our users; what matters comes as an Error.
- */
-void quiet_libtorch() {
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
-  c10::initLogging();  // the variable was looked at when the library was loaded
 }
 
 }  // namespace

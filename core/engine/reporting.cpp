@@ -1,10 +1,18 @@
 #include "core/engine/reporting.h"
 
+#include <c10/util/Logging.h>
+
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "core/engine/failure.h"
 
 namespace dtorch::engine {
+
+void quiet_libtorch() {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
+  c10::initLogging();  // the variable was looked at when the library was loaded
+}
 
 int run_reporting(RankControl& control, const std::function<void()>& run, const std::function<int()>& rank) {
   try {

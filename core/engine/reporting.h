@@ -6,6 +6,10 @@
 
 namespace dtorch::engine {
 
+/** libtorch's own log lines ("[W1201 ... socket.cpp]") are not for our users; what matters comes as an Error. Call it first:
+ * it sets a variable of the environment. */
+void quiet_libtorch();
+
 /**
  * Runs a rank. Its failure goes to the launcher, or to stderr without one, and to torchrun's error file. `rank` tells the
  * rank's number, -1 as long as it is unknown. Returns an exit status as Engine describes it.

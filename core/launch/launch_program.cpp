@@ -61,7 +61,7 @@ class Programs {
 
   /** `code`: as a shell, env and timeout say it. */
   [[noreturn]] void refuse_program(const Error& error, int code) {
-    Failure failure = failure_of(error);
+    Failure failure = to_failure(error, host_name());
     failure.exit_code = code;
     session_.supervisor().fail(failure);
     throw JobEnded();
@@ -209,7 +209,7 @@ JobOutcome launch_program(const LaunchOptions& options, JobObserver& observer) {
     return Programs(options, observer).run();
   } catch (const Error& error) {
     JobOutcome outcome;
-    outcome.failure = failure_of(error);
+    outcome.failure = to_failure(error, host_name());
     return outcome;
   }
 }

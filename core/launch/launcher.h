@@ -13,22 +13,22 @@
 
 namespace dtorch {
 
-/** What a launcher tells while a job runs. Called on the launcher's thread, never after run() returned. */
+/** What a launcher tells while a job runs; not every kind of job has all of it. Called on the launcher's thread, never after run() returned. */
 class JobObserver {
  public:
   virtual ~JobObserver() = default;
-  virtual void plan(const nlohmann::json& plan) = 0;  ///< pre-flight's result; see core/engine's preflight
-  virtual void phase(int rank, const std::string& phase) = 0;  ///< joining, training, evaluating, done
-  virtual void step(const StepRecord&) = 0;
-  virtual void epoch(const EpochRecord&) = 0;
-  virtual void eval(const EvalRecord&) = 0;
-  virtual void result(const ResultRecord&) = 0;
+  virtual void plan(const nlohmann::json& /*plan*/) {}  ///< pre-flight's result; see core/engine's preflight
+  virtual void phase(int /*rank*/, const std::string& /*phase*/) {}  ///< joining, training, evaluating, done
+  virtual void step(const StepRecord&) {}
+  virtual void epoch(const EpochRecord&) {}
+  virtual void eval(const EvalRecord&) {}
+  virtual void result(const ResultRecord&) {}
   virtual void bench_start(const BenchStart&) {}
   virtual void bench_row(const BenchRow&) {}
   virtual void log(int rank, const std::string& level,
                    const std::string& text) = 0;                               ///< rank -1: launcher or agent
   virtual void output(int rank, bool is_stderr, const std::string& line) = 0;  ///< what a rank printed itself
-  virtual void tick() = 0;  ///< about ten times a second, for redrawing
+  virtual void tick() {}  ///< about ten times a second, for redrawing
   /** Whether what ranks print had better stay with them: they wait in their writes, as for any reader that pauses. */
   virtual bool congested() const { return false; }
 };

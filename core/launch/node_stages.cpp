@@ -192,7 +192,7 @@ JobOutcome NodeLink::run_to_the_end(const std::function<void()>& attempt) {
     attempt();
   } catch (const JobEnded&) {
   } catch (const Error& error) {
-    session_.supervisor().fail(failure_of(error));
+    session_.supervisor().fail(to_failure(error, host_name()));
   }
   Supervisor& supervisor = session_.supervisor();
   if (linked() && supervisor.stop_signal() != 0) decide({{"stop", supervisor.stop_signal()}});

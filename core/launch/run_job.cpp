@@ -7,6 +7,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "core/base/host.h"
 #include "core/launch/launcher.h"
 #include "core/launch/node_link.h"
 #include "core/launch/rank_environment.h"
@@ -231,7 +232,7 @@ JobOutcome run_job(const RunOptions& options, JobObserver& observer) {
     return Job(options, observer).run();
   } catch (const Error& error) {
     JobOutcome outcome;
-    outcome.failure = failure_of(error);
+    outcome.failure = to_failure(error, host_name());
     return outcome;
   }
 }

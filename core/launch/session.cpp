@@ -106,13 +106,4 @@ void make_folder(const std::string& folder, const std::string& help) {
 
 Error error_of(const Failure& failure) { return Error(failure.kind, failure.message, failure.help); }
 
-Failure failure_of(const Error& error) {
-  Failure failure;
-  failure.kind = error.kind();
-  failure.message = error.what();
-  failure.help = error.help();
-  failure.host = host_name();
-  return failure;
-}
-
 }  // namespace dtorch

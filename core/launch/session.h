@@ -77,7 +77,5 @@ class Session {
 void make_folder(const std::string& folder, const std::string& help = {});
 /** The Error that a failure answer or message stands for. */
 Error error_of(const Failure& failure);
-/** The Failure that reports an Error of the launcher itself. */
-Failure failure_of(const Error& error);
 
 }  // namespace dtorch

@@ -157,8 +157,20 @@ def overrides(settings):
     return [part for setting in settings for part in ("-s", setting)]
 
 
+def fake_ranks(scripts):
+    """The environment in which the stand-in's ranks do as told: rank="..." all of them, rank1="..." one; NAMES="..." as they are."""
+    env = {f"FAKE_{name[4:] or 'RANK'}": script for name, script in scripts.items() if name.startswith("rank")}
+    return {**env, **{name: value for name, value in scripts.items() if name.isupper()}}
+
+
 class DtorchTest(unittest.TestCase):
     """Assertions about commands."""
+
+    def error_of(self, result):
+        """The one error event of --json."""
+        errors = result.events("error")
+        self.assertEqual(len(errors), 1, repr(result))
+        return errors[0]
 
     def new_folder(self):
         """A folder that goes with the test."""

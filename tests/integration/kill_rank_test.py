@@ -38,11 +38,6 @@ class RealJobTest(DtorchTest):
         env = {"OMP_NUM_THREADS": "1", "TMPDIR": self.scratch}
         return Running([DTORCH, "run", self.spec, "--json", *settings], env=env, cwd=self.folder)
 
-    def error_of(self, result):
-        errors = result.events("error")
-        self.assertEqual(len(errors), 1, repr(result))
-        return errors[0]
-
     def assert_tidy(self, result, before):
         self.assert_nothing_left(result.mark, 0.5)
         self.assertEqual(os.listdir("/dev/shm"), before[0])

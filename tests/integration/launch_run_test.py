@@ -12,7 +12,7 @@ import threading
 import time
 
 import dtorch_testing
-from dtorch_testing import FAKE_DTORCH, SLACK, DtorchTest, Running, free_port, wait_until
+from dtorch_testing import FAKE_DTORCH, SLACK, DtorchTest, Running, fake_ranks, free_port, wait_until
 
 SPEC = """
 version: 1
@@ -37,10 +37,8 @@ class JobTest(DtorchTest):
 
     def start(self, *arguments, spec=None, world=2, shutdown="5s", **scripts):
         """Ranks do what rank0=..., rank1=..., rank=... say."""
-        env = {f"FAKE_{name[4:] or 'RANK'}": script for name, script in scripts.items() if name.startswith("rank")}
-        env.update({name: value for name, value in scripts.items() if name.isupper()})
-        return Running([FAKE_DTORCH, "run", spec or self.spec(world, shutdown=shutdown), "--json", *arguments], env=env,
-                       cwd=self.folder.name)
+        return Running([FAKE_DTORCH, "run", spec or self.spec(world, shutdown=shutdown), "--json", *arguments],
+                       env=fake_ranks(scripts), cwd=self.folder.name)
 
     def run_job(self, *arguments, **options):
         with self.start(*arguments, **options) as job:
@@ -52,11 +50,6 @@ class JobTest(DtorchTest):
         """The ranks' pids in order, once they train."""
         wait_until(lambda: len(job.ranks()) == count, 10, f"{count} ranks run")
         return [pid for _, pid in sorted(job.ranks().items())]
-
-    def error(self, result):
-        events = result.events("error")
-        self.assertEqual(len(events), 1, repr(result))
-        return events[0]
 
 
 class Jobs(JobTest):
@@ -73,13 +66,13 @@ class Jobs(JobTest):
     def test_ranks_do_not_start_before_the_plan_is_found_good(self):
         result = self.run_job(rank="print:started", FAKE_AGENT="refuse")
         self.assert_exit(result, 78)
-        self.assertEqual(self.error(result)["message"], "the plan does not work")
+        self.assertEqual(self.error_of(result)["message"], "the plan does not work")
         self.assertNotIn("started", result.out + result.err)
 
     def test_an_agent_that_crashes_ends_the_job(self):
         result = self.run_job(rank="train", FAKE_AGENT="die")
         self.assert_exit(result, 69)
-        self.assertIn("helper process", self.error(result)["message"])
+        self.assertIn("helper process", self.error_of(result)["message"])
 
     def test_log_dir_takes_the_output(self):
         result = self.run_job("--log-dir", "logs", rank="print:hello")
@@ -107,7 +100,7 @@ class FirstCause(JobTest):
     def test_a_killed_rank(self):
         result = self.run_job(rank0="train", rank1="steps:4,print:last words,sleep:0.1,raise:9")
         self.assert_exit(result, 69)
-        error = self.error(result)
+        error = self.error_of(result)
         self.assertEqual((error["rank"], error["signal"], error["host"]), (1, 9, socket.gethostname()))
         self.assertEqual(error["step"], 4)
         self.assertIn("all_reduce #7", error["collective"])
@@ -116,31 +109,31 @@ class FirstCause(JobTest):
     def test_is_the_dead_rank_even_when_others_complain_first(self):
         result = self.run_job(world=3, rank0="sleep:0.1,consequence", rank1="sleep:0.1,fail:lost", rank2="sleep:0.2,raise:11")
         self.assert_exit(result, 69)
-        self.assertEqual((self.error(result)["rank"], self.error(result)["signal"]), (2, 11))
+        self.assertEqual((self.error_of(result)["rank"], self.error_of(result)["signal"]), (2, 11))
 
     def test_is_a_complaint_when_there_is_nothing_better(self):
         result = self.run_job(rank0="consequence", rank1="train")
         self.assert_exit(result, 69)
-        self.assertEqual(self.error(result)["message"], "connection closed by peer")
+        self.assertEqual(self.error_of(result)["message"], "connection closed by peer")
 
     def test_exit_codes_follow_the_kind(self):
         for kind, code in [("data", 65), ("training", 70), ("disagree", 76), ("timeout", 124), ("cannot_write", 74)]:
             result = self.run_job(rank0="train", rank1=f"fail:{kind}")
             self.assert_exit(result, code)
-            self.assertEqual((self.error(result)["kind"], self.error(result)["rank"]), (kind, 1))
+            self.assertEqual((self.error_of(result)["kind"], self.error_of(result)["rank"]), (kind, 1))
 
     def test_a_rank_that_says_nothing(self):
         result = self.run_job(rank0="train", rank1="exit:5")
         self.assert_exit(result, 69)
-        self.assertIn("exited with code 5", self.error(result)["message"])
+        self.assertIn("exited with code 5", self.error_of(result)["message"])
 
     def test_a_stopped_rank_is_named_when_others_time_out(self):
         with self.start(rank0="sleep:1.5,fail:timeout", rank1="train") as job:
             os.kill(self.ranks(job)[1], signal.SIGSTOP)
             result = job.wait(20)
         self.assert_exit(result, 124)
-        self.assertRegex(self.error(result)["message"], r"rank 1 \(pid \d+\) is stopped")
-        self.assertEqual(self.error(result)["missing_ranks"], [1])
+        self.assertRegex(self.error_of(result)["message"], r"rank 1 \(pid \d+\) is stopped")
+        self.assertEqual(self.error_of(result)["missing_ranks"], [1])
         self.assert_nothing_left(result.mark, 0.2)
 
     def test_a_timeout_shows_what_every_rank_is_doing(self):
@@ -157,7 +150,7 @@ class FirstCause(JobTest):
             result = job.wait(20)
         self.assertLess(time.monotonic() - killed, 1 * SLACK)
         self.assert_exit(result, 69)
-        self.assertEqual(self.error(result)["rank"], 2)
+        self.assertEqual(self.error_of(result)["rank"], 2)
         self.assert_nothing_left(result.mark, 0.2)
 
     def test_kills_at_random_moments(self):
@@ -174,7 +167,7 @@ class FirstCause(JobTest):
                 result = job.wait(20)
             self.assert_exit(result, 69)
             self.assertLess(time.monotonic() - killed, 1 * SLACK)
-            self.assertEqual((self.error(result)["rank"], self.error(result)["signal"]), (victim, 9))
+            self.assertEqual((self.error_of(result)["rank"], self.error_of(result)["signal"]), (victim, 9))
             self.assert_nothing_left(result.mark, 0.2)
 
 
@@ -187,8 +180,8 @@ class Stopping(JobTest):
                 job.process.send_signal(number)
                 result = job.wait(20)
             self.assert_exit(result, 128 + number)
-            self.assertEqual(self.error(result)["kind"], "interrupted")
-            self.assertEqual(self.error(result)["step"], 7)
+            self.assertEqual(self.error_of(result)["kind"], "interrupted")
+            self.assertEqual(self.error_of(result)["step"], 7)
 
     def test_before_the_ranks_train(self):
         with self.start(rank="train") as job:
@@ -244,7 +237,7 @@ class Nodes(JobTest):
             for job in (first, second):
                 result = job.wait(20)
                 self.assert_exit(result, 69)
-                self.assertEqual((self.error(result)["rank"], self.error(result)["signal"]), (3, 9), repr(result))
+                self.assertEqual((self.error_of(result)["rank"], self.error_of(result)["signal"]), (3, 9), repr(result))
 
     def test_end_well_together(self):
         with self.node(0, rank="steps:2") as first, self.node(1, rank="steps:2,sleep:0.5") as second:
@@ -255,7 +248,7 @@ class Nodes(JobTest):
         for result in (first.wait(20), second.wait(20)):
             self.assert_exit(result, code)
             for word in words:
-                self.assertIn(word, self.error(result)["message"])
+                self.assertIn(word, self.error_of(result)["message"])
 
     def test_refuse_another_spec(self):
         with self.node(0, "-s", "optimizer.lr=0.125", rank="train") as first, \
@@ -282,7 +275,7 @@ class Nodes(JobTest):
         with self.node(1, "-s", "timeouts.rendezvous=300ms") as second:
             result = second.wait(20)
             self.assert_exit(result, 124)
-            self.assertIn("node 0 does not answer", self.error(result)["message"])
+            self.assertIn("node 0 does not answer", self.error_of(result)["message"])
 
     def test_a_lost_launcher_ends_the_others(self):
         for victim in (0, 1):
@@ -295,12 +288,11 @@ class Nodes(JobTest):
                 result = jobs[1 - victim].wait(10)
                 self.assertLess(time.monotonic() - killed, 1 * SLACK)
                 self.assert_exit(result, 69)
-                self.assertIn(f"the launcher of node {victim} ({socket.gethostname()})", self.error(result)["message"])
+                self.assertIn(f"the launcher of node {victim} ({socket.gethostname()})", self.error_of(result)["message"])
                 self.assert_nothing_left(jobs[victim].mark, 2)
 
     def join(self, *arguments, **scripts):
-        env = {f"FAKE_{name[4:] or 'RANK'}": script for name, script in scripts.items()}
-        return Running([FAKE_DTORCH, "join", self.method, "--json", *arguments], env=env, cwd=self.folder.name)
+        return Running([FAKE_DTORCH, "join", self.method, "--json", *arguments], env=fake_ranks(scripts), cwd=self.folder.name)
 
     def test_can_be_filled_by_joiners(self):
         with self.join(rank="print:lent") as early, self.node(0, nnodes=3, world=6, rank="print:own,sleep:1") as first, \
@@ -376,7 +368,7 @@ class ForeignOffers(JobTest):
         spec = self.text().replace("name: test\n", "") + more
         result = self.join({"spec": spec, "nodes": [2, 2]}, SECRET="hunter2")
         self.assert_exit(result, 78)
-        self.assertIn("a resolved spec has no variables", self.error(result)["message"] + result.err)
+        self.assertIn("a resolved spec has no variables", self.error_of(result)["message"] + result.err)
         self.assertNotIn("hunter2", result.out + result.err)
 
     def test_contradict_themselves(self):
@@ -395,7 +387,7 @@ class ForeignOffers(JobTest):
                       {"spec": "#" * (1 << 20) + spec, "nodes": [2, 2]}, {"spec": spec, "nodes": [1] * 70000}):
             result = self.join(offer)
             self.assert_exit(result, 76)
-            self.assertIn("malformed", self.error(result)["message"])
+            self.assertIn("malformed", self.error_of(result)["message"])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import signal
 import time
 
 import dtorch_testing
-from dtorch_testing import FAKE_DTORCH, SLACK, DtorchTest, Running, wait_until
+from dtorch_testing import FAKE_DTORCH, SLACK, DtorchTest, Running, fake_ranks, wait_until
 
 SPEC = """
 version: 1
@@ -27,25 +27,18 @@ class StallTest(DtorchTest):
     def start(self, *arguments, world=2, method="tcp://127.0.0.1:0", init="5min", collective="1s", shutdown="5s", **scripts):
         spec = pathlib.Path(self.folder, "job.yaml")
         spec.write_text(SPEC.format(world=world, method=method, init=init, collective=collective, shutdown=shutdown))
-        env = {f"FAKE_{name[4:] or 'RANK'}": script for name, script in scripts.items() if name.startswith("rank")}
-        env.update({name: value for name, value in scripts.items() if name.isupper()})
-        return Running([FAKE_DTORCH, "run", spec, "--json", *arguments], env=env, cwd=self.folder)
+        return Running([FAKE_DTORCH, "run", spec, "--json", *arguments], env=fake_ranks(scripts), cwd=self.folder)
 
     def ranks(self, job, count):
         wait_until(lambda: len(job.ranks()) == count, 10, f"{count} ranks run")
         time.sleep(0.3)
         return [pid for _, pid in sorted(job.ranks().items())]
 
-    def error(self, result):
-        events = result.events("error")
-        self.assertEqual(len(events), 1, repr(result))
-        return events[0]
-
 
 class Stopped(StallTest):
     def assert_noticed(self, result, stopped, pattern):
         self.assert_exit(result, 124)
-        self.assertRegex(self.error(result)["message"], pattern)
+        self.assertRegex(self.error_of(result)["message"], pattern)
         self.assertLess(time.monotonic() - stopped, 1 + 1 + 3 * SLACK)
         self.assert_nothing_left(result.mark, 0.5)
 
@@ -61,7 +54,7 @@ class Stopped(StallTest):
             stopped = time.monotonic()
             result = job.wait(20)
         self.assert_noticed(result, stopped, r"rank 0 \(pid \d+\) is stopped.*rank 1 \(pid \d+\) is stopped")
-        self.assertEqual(self.error(result)["missing_ranks"], [0, 1])
+        self.assertEqual(self.error_of(result)["missing_ranks"], [0, 1])
 
     def test_the_helper(self):
         for half in (min, max):  # the watchdog, and what serves the store
@@ -109,7 +102,7 @@ class Results(StallTest):
         with self.start(rank="steps:3", FAKE_NO_RESULT="1") as job:
             result = job.wait(20)
         self.assert_exit(result, 69)
-        self.assertIn("its result did not reach the launcher", self.error(result)["message"])
+        self.assertIn("its result did not reach the launcher", self.error_of(result)["message"])
 
 
 class PreFlight(StallTest):
@@ -118,32 +111,30 @@ class PreFlight(StallTest):
         with self.start("--nnodes", 2, "--node-rank", 0, method=method, init="1s", rank="train", FAKE_AGENT="slow") as job:
             result = job.wait(20)
         self.assert_exit(result, 124)
-        self.assertIn("pre-flight", self.error(result)["message"])
+        self.assertIn("pre-flight", self.error_of(result)["message"])
 
 
 class Stopping(StallTest):
+    def stop(self, script):
+        """How a job ends that is asked to stop, where rank 1 does this a moment later."""
+        go = os.path.join(self.new_folder(), "go")
+        with self.start(rank0="train", rank1=f"await:{go},{script}", shutdown="10s") as job:
+            self.ranks(job, 2)
+            job.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            pathlib.Path(go).touch()
+            return job.wait(9)
+
     def test_tells_of_ranks_that_crash_meanwhile(self):
         for script, code in (("raise:11", 69), ("fail:training", 70), ("exit:5", 69)):
-            go = os.path.join(self.folder, f"go-{code}-{script[:4]}")
-            with self.start(rank0="train", rank1=f"await:{go},{script}", shutdown="10s") as job:
-                self.ranks(job, 2)
-                job.process.send_signal(signal.SIGTERM)
-                time.sleep(0.3)
-                pathlib.Path(go).touch()
-                result = job.wait(9)
+            result = self.stop(script)
             self.assert_exit(result, code)
-            self.assertEqual(self.error(result)["rank"], 1)
+            self.assertEqual(self.error_of(result)["rank"], 1)
             self.assert_nothing_left(result.mark, 0.5)
 
     def test_is_no_failure_where_ranks_only_miss_each_other(self):
         for script in ("fail:lost", "fail:timeout", "consequence", "raise:15", "exit:143"):
-            go = os.path.join(self.folder, f"go-{script}")
-            with self.start(rank0="train", rank1=f"await:{go},{script}", shutdown="10s") as job:
-                self.ranks(job, 2)
-                job.process.send_signal(signal.SIGTERM)
-                time.sleep(0.3)
-                pathlib.Path(go).touch()
-                self.assert_exit(job.wait(9), 143)
+            self.assert_exit(self.stop(script), 143)
 
 
 class Unkillable(StallTest):
@@ -162,7 +153,7 @@ class Unkillable(StallTest):
                 os.waitpid(pids[0], 0)
         self.assertLess(time.monotonic() - killed, 12 * SLACK)
         self.assert_exit(result, 69)
-        self.assertEqual(self.error(result)["rank"], 1)
+        self.assertEqual(self.error_of(result)["rank"], 1)
         self.assertRegex(result.err, r"rank 0 \(pid \d+\) was killed but does not go: a debugger or tracer holds it")
 
 

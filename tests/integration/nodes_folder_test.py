@@ -24,11 +24,6 @@ class NodesInAFolder(DtorchTest):
         return Running([DTORCH, "run", self.spec, "--json", "--nnodes", nnodes, "--node-rank", rank, *overrides(settings)],
                        env={"OMP_NUM_THREADS": "1"}, cwd=self.folder)
 
-    def error(self, result):
-        events = result.events("error")
-        self.assertEqual(len(events), 1, repr(result))
-        return events[0]
-
     def begun(self, job):
         wait_until(lambda: '"event":"step"' in job.text(job.out), 60, "training has begun")
 
@@ -44,7 +39,7 @@ class NodesInAFolder(DtorchTest):
         with self.node(0, "optimizer.lr=0.125") as first, self.node(1, "optimizer.lr=0.25") as second:
             for result in (first.wait(60), second.wait(60)):
                 self.assert_exit(result, 76)
-                message = self.error(result)["message"]
+                message = self.error_of(result)["message"]
                 self.assertIn(f"lr: 0.125' on node 0 ({HOST})", message)
                 self.assertIn(f"lr: 0.25' on node 1 ({HOST})", message)
         self.assertFalse(os.path.exists(self.meeting))
@@ -55,7 +50,7 @@ class NodesInAFolder(DtorchTest):
             os.kill(second.ranks()[1], signal.SIGKILL)
             for result in (first.wait(20), second.wait(20)):
                 self.assert_exit(result, 69)
-                error = self.error(result)
+                error = self.error_of(result)
                 self.assertEqual((error["rank"], error["signal"], error["host"]), (1, 9, HOST), repr(result))
 
     def test_name_a_launcher_that_was_killed(self):
@@ -66,8 +61,8 @@ class NodesInAFolder(DtorchTest):
             result = first.wait(20)
             self.assertLess(time.monotonic() - killed, 1 * SLACK)
             self.assert_exit(result, 69)
-            self.assertIn(f"the launcher of node 1 ({HOST})", self.error(result)["message"])
-            self.assertIn("was killed", self.error(result)["message"])
+            self.assertIn(f"the launcher of node 1 ({HOST})", self.error_of(result)["message"])
+            self.assertIn("was killed", self.error_of(result)["message"])
             self.assert_nothing_left(second.mark, 2)
 
     def test_stop_together(self):
@@ -81,7 +76,7 @@ class NodesInAFolder(DtorchTest):
         with self.node(0, "timeouts.rendezvous=4s", nnodes=2) as first:
             result = first.wait(30)
             self.assert_exit(result, 124)
-            self.assertIn("node 1 of 2 did not come", self.error(result)["message"])
+            self.assertIn("node 1 of 2 did not come", self.error_of(result)["message"])
             self.assertIn("node 1 of 2 has not come", result.err)
         self.assertFalse(os.path.exists(self.meeting))
 
