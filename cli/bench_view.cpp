@@ -10,6 +10,7 @@
 
 #include "cli/exit_codes.h"
 #include "cli/failure_text.h"
+#include "core/base/json_text.h"
 #include "core/report/bench_page.h"
 #include "core/report/bench_table.h"
 #include "core/report/text.h"
@@ -54,7 +55,7 @@ void BenchView::event(const char* name, const json& members) {
   if (!options_.style.json) return;
   json line = members;
   line["event"] = name;
-  print(line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  print(json_text(line) + "\n");
 }
 
 void BenchView::say(const std::string& line) { err_.write(line + "\n"); }

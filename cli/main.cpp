@@ -22,6 +22,7 @@
 #include "cli/failure_text.h"
 #include "cli/outlet.h"
 #include "cli/terminal.h"
+#include "core/base/json_text.h"
 #include "core/base/nearest.h"
 
 namespace dtorch::cli {
@@ -79,7 +80,7 @@ OutputChoices choices_of(int argc, char** argv) {
 
 int report(const Error& error, const OutputChoices& choices) {
   const Failure failure = to_failure(error);
-  if (choices.json) write_all(STDOUT_FILENO, error_event(failure, {}).dump() + "\n");
+  if (choices.json) write_all(STDOUT_FILENO, json_text(error_event(failure, {})) + "\n");
   const bool colour = decide_output(choices, surroundings()).stderr_colour;
   write_all(STDERR_FILENO, failure_text(failure, {}, colour));
   return exit_code(error.kind());

@@ -7,6 +7,7 @@
 
 #include "cli/exit_codes.h"
 #include "cli/failure_text.h"
+#include "core/base/json_text.h"
 #include "core/base/units.h"
 #include "core/report/text.h"
 
@@ -16,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 std::string member_text(const json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
 /** A plan for people: "key: value" lines, objects indented. Whatever the plan holds is shown. */
@@ -73,8 +74,7 @@ void RunView::event(const char* name, const json& members) {
   json line = members;
   line.erase("type");
   line["event"] = name;
-  // What a rank prints may be any bytes; a line of JSON is always UTF-8.
-  out_.write(line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  out_.write(json_text(line) + "\n");
 }
 
 void RunView::say(const std::string& line) {

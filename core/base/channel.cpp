@@ -4,12 +4,14 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 
 namespace dtorch {
 namespace {
@@ -24,7 +26,7 @@ void wait_for(int fd, short events, Deadline deadline) {
 }
 
 std::string line_of(const nlohmann::json& message) {
-  std::string line = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  std::string line = json_text(message) + '\n';
   if (line.size() <= kMaxMessage) return line;
   throw Error(ErrorKind::training, fmt::format("a control message of {} bytes is over 4 MiB", line.size()));
 }
@@ -117,15 +119,21 @@ void Channel::fill() {
 }
 
 std::optional<nlohmann::json> Channel::take_line() {
-  const std::size_t end = buffer_.find('\n');
-  if (end == std::string::npos ? buffer_.size() > kMaxMessage : end > kMaxMessage) {
+  const std::size_t found = buffer_.find('\n', scanned_);
+  const std::size_t end = std::min(found, buffer_.size());
+  scanned_ = end;
+  if (end - taken_ > kMaxMessage) {
     throw Error(ErrorKind::lost, fmt::format("control channel {}: a message is longer than 4 MiB", fd()));
   }
-  if (end == std::string::npos) return std::nullopt;
-  auto message =
-      nlohmann::json::parse(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(end), nullptr,
-                            /*allow_exceptions=*/false);
-  buffer_.erase(0, end + 1);
+  if (found == std::string::npos) {
+    // Only here, once for many messages: taking each out of the buffer would move all that follow it.
+    buffer_.erase(0, std::exchange(taken_, 0));
+    scanned_ = buffer_.size();
+    return std::nullopt;
+  }
+  const char* text = buffer_.data();
+  auto message = nlohmann::json::parse(text + taken_, text + end, nullptr, /*allow_exceptions=*/false);
+  taken_ = scanned_ = end + 1;
   if (!message.is_object()) {
     throw Error(ErrorKind::lost,
                 fmt::format("control channel {}: received a line that is not a JSON object", fd()));

@@ -40,16 +40,19 @@ class Channel {
   int fd() const { return socket_.get(); }
 
  private:
-  // All three with send_mutex_ held.
+  // With send_mutex_ held.
   bool send_line(std::string line, Deadline deadline);
   bool push(Deadline deadline);
   void tell_left_out(Deadline deadline);
+  // The reader's.
   std::optional<nlohmann::json> take_line();
   void fill();
 
   Fd socket_;
   std::mutex send_mutex_;
-  std::string buffer_;
+  std::string buffer_;       ///< what has been received
+  std::size_t taken_ = 0;    ///< bytes of buffer_ that were messages already
+  std::size_t scanned_ = 0;  ///< no line ends between taken_ and here
   bool closed_ = false;
   std::string unsent_;         ///< of a message that has begun
   std::int64_t left_out_ = 0;  ///< messages that were offered in vain

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/log.h"
 #include "core/comm/member.h"
 #include "core/comm/rendezvous.h"
@@ -152,7 +153,7 @@ class Join {
     if (static_cast<int>(here_.size()) < self_.world_size) return false;
     nlohmann::json sequences = nlohmann::json::array();
     for (const auto& [rank, member] : here_) sequences.push_back(member.sequence);
-    store_.set(call_key("verdict"), sequences.dump());
+    store_.set(call_key("verdict"), json_text(sequences));
     return true;
   }
 
@@ -205,13 +206,11 @@ class Join {
   [[noreturn]] void raise(ErrorKind kind, const std::string& message, const std::string& help,
                           const std::vector<int>& missing, int expected) {
     const auto known = counter("members");
-    const auto text = nlohmann::json{
-        {"kind", to_string(kind)},
-        {"message", message},
-        {"help", help},
-        {"missing", missing},
-        {"expected",
-         expected}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const auto text = json_text({{"kind", to_string(kind)},
+                                 {"message", message},
+                                 {"help", help},
+                                 {"missing", missing},
+                                 {"expected", expected}});
     const auto key = sound(text);
     store_.add(key + "/heard", 1);
     if (request_.serving) linger(key, text, known, expected);

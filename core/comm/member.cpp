@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/base/host.h"
+#include "core/base/json_text.h"
 
 namespace dtorch {
 namespace {
@@ -42,9 +43,12 @@ Member describe_self(int rank, int world_size, std::string digest) {
 }
 
 std::string to_text(const Member& member) {
-  return nlohmann::json{{"rank", member.rank}, {"world_size", member.world_size}, {"host", member.host},
-                        {"pid", member.pid},   {"version", member.version},       {"digest", member.digest}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json_text({{"rank", member.rank},
+                    {"world_size", member.world_size},
+                    {"host", member.host},
+                    {"pid", member.pid},
+                    {"version", member.version},
+                    {"digest", member.digest}});
 }
 
 std::optional<Member> member_from(const std::string& text, long sequence) {

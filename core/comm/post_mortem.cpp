@@ -5,6 +5,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "core/base/json_text.h"
 #include "core/base/log.h"
 
 namespace dtorch {
@@ -37,7 +38,7 @@ void publish_note(const StorePtr& store, const FailureNote& note) {
                             {"ranks", note.ranks},
                             {"sequence", note.sequence},
                             {"call", note.call}};
-  store->set(key_of(note.rank), json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  store->set(key_of(note.rank), json_text(json));
 }
 
 std::map<int, FailureNote> read_notes(const StorePtr& store, const std::vector<int>& ranks, Deadline deadline,

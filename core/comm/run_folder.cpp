@@ -20,6 +20,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host.h"
+#include "core/base/json_text.h"
 #include "core/base/log.h"
 #include "core/comm/dir_store.h"
 #include "core/comm/record_file.h"
@@ -168,7 +169,7 @@ void RunFolder::renew() {
                   {"started", start_time(::getpid())},
                   {"created", std::time(nullptr)},
                   {"beats", beats_ + 1}};
-  if (!replace_file(path_, file_, self.dump(-1, ' ', false, json::error_handler_t::replace))) return;
+  if (!replace_file(path_, file_, json_text(self))) return;
   if (++beats_ > 1) look_around();
 }
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "core/base/json_text.h"
+
 namespace dtorch {
 
 using nlohmann::json;
@@ -56,8 +58,7 @@ std::string SpecPlaces::to_text() const {
     const Diagnostic& d = at.diagnostic;
     places[key] = {at.order, d.file, d.line, d.column, d.length, d.source_line};
   }
-  // A file's name may be no UTF-8.
-  return json{{"name", name_}, {"places", places}}.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json_text({{"name", name_}, {"places", places}});
 }
 
 SpecPlaces SpecPlaces::from_text(const std::string& text) {

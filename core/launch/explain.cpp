@@ -6,13 +6,15 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_text.h"
+
 namespace dtorch {
 namespace {
 
 constexpr std::size_t kMaxErrorFile = std::size_t{1} << 20;
 
 std::string text_of(const nlohmann::json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "core/base/address.h"
 #include "core/base/host.h"
+#include "core/base/json_text.h"
 
 namespace dtorch {
 namespace {
@@ -135,7 +136,7 @@ bool NodeLink::try_claim(int node_rank, int ranks) {
   node_rank_ = node_rank;
   const json info{{"host", host_name()}, {"ranks", ranks}};
   session_.call(
-      {{"type", "set"}, {"key", job_key(fmt::format("node/{}", node_rank))}, {"value", info.dump()}},
+      {{"type", "set"}, {"key", job_key(fmt::format("node/{}", node_rank))}, {"value", json_text(info)}},
       kAnswerTime, "the job's store");
   if (!folder_) {  // a share in a folder shows signs of life by itself
     session_.agent().request({{"type", "beat"}, {"key", job_key(fmt::format("beat/{}", node_rank))}},

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 
 namespace dtorch {
 namespace {
@@ -56,7 +57,7 @@ std::string to_text(const Offer& offer) {
     text["spec"] = offer.spec;
     text["nodes"] = offer.nodes;
   }
-  return text.dump(-1, ' ', false, json::error_handler_t::replace);
+  return json_text(text);
 }
 
 Offer read_offer(std::string_view text) {

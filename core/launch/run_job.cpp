@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/base/host.h"
+#include "core/base/json_text.h"
 #include "core/launch/launcher.h"
 #include "core/launch/node_link.h"
 #include "core/launch/rank_environment.h"
@@ -116,7 +117,7 @@ class Job {
   /** Several nodes of one `dtorch run`: the same spec on all of them, and node ranks of their own. */
   void meet() {
     link_.begin(options_.node_rank, nnodes());
-    const Terms terms{{"ranks per node", nlohmann::json(options_.ranks_per_node).dump()}};
+    const Terms terms{{"ranks per node", json_text(options_.ranks_per_node)}};
     if (options_.node_rank == 0) {
       run_id_ = "nodes." + session_.tag();
       link_.offer({options_.spec_yaml, options_.ranks_per_node, terms, run_id_});
@@ -170,7 +171,7 @@ class Job {
         ErrorKind::disagree,
         fmt::format("the job at {} has no free node left that {} slots can fill", to_string(endpoint_),
                     options_.join_slots == 0 ? "any number of" : std::to_string(options_.join_slots)),
-        "its ranks per node: " + nlohmann::json(job.nodes).dump());
+        "its ranks per node: " + json_text(job.nodes));
   }
 
   void start_ranks() {

@@ -1,4 +1,5 @@
 """Wrong specs as `dtorch run` meets them: exit code 78, the place, the source line, help; stdout stays empty."""
+import json
 import os
 import subprocess
 import tempfile
@@ -34,6 +35,12 @@ class SpecErrorsTest(unittest.TestCase):
         path = self.write("version: 1\nmodel: mlp\ndataset: mnist\noptimzer: {lr: 1}\n")
         self.assertIn("job.yaml:4:1: error: unknown key 'optimzer'\n    4 | optimzer: {lr: 1}\n      | ^~~~~~~~\n"
                       "help: did you mean 'optimizer'?\n", self.refused(path))
+
+    def test_a_name_that_is_no_text_is_json_all_the_same(self):
+        done = run(b"no-such-\xff.yaml", "--json", cwd=self.folder.name)
+        self.assertEqual(done.returncode, 78, done.stderr)
+        event = json.loads(done.stdout)
+        self.assertEqual((event["event"], event["kind"]), ("error", "spec"))
 
     def test_all_errors_at_once(self):
         path = self.write("version: 1\nmodel: mlp\ndataset: mnist\nepochs: 0\nseed: x\n")
