@@ -41,8 +41,22 @@ constexpr std::array kLaunchers{
     Launcher{"Kubernetes", "JOB_COMPLETION_INDEX", "WORLD_SIZE", nullptr, nullptr, nullptr, nullptr},
 };
 
+/**
+ * srun --mpi=pmi2 sets PMI's variables too, without hosts and local ranks, and names the job after its step. An mpirun in a
+ * step inherits that name, but numbers its processes itself.
+ */
+bool slurm_speaks_pmi(const GetEnv& get) {
+  const auto text = [&](const char* name) {
+    const char* value = get(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  return text("PMI_JOBID") == text("SLURM_JOB_ID") + "." + text("SLURM_STEP_ID") &&
+         text("PMI_RANK") == text("SLURM_PROCID") && text("PMI_SIZE") == text("SLURM_NTASKS");
+}
+
 const Launcher* find_launcher(const GetEnv& get) {
   for (const auto& launcher : kLaunchers) {
+    if (std::string_view(launcher.name) == "PMI" && slurm_speaks_pmi(get)) continue;
     if (get(launcher.rank) != nullptr) return &launcher;
   }
   return nullptr;

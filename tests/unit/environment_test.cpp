@@ -118,6 +118,20 @@ TEST(EnvironmentTest, SlurmFallsBackToTheJobsNodeList) {
             std::string::npos);
 }
 
+TEST(EnvironmentTest, PmiThatSlurmSetsItselfIsSlurm) {
+  // srun --mpi=pmi2: task 5 of 8 of step 1 of job 4242.
+  const Variables pmi2{{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"PMI_FD", "11"}, {"PMI_JOBID", "4242.1"}};
+  const auto rank = read(with(kSlurm, pmi2));
+  EXPECT_EQ(rank.launcher, "Slurm");
+  EXPECT_EQ(rank.master_address, "node03");
+  EXPECT_EQ(rank.local_rank, 1);
+  // An mpirun in the step: as many processes on each node as it likes, the step's variables inherited.
+  const auto inner =
+      read(with(with(kSlurm, pmi2), {{"PMI_RANK", "6"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}));
+  EXPECT_EQ(inner.launcher, "PMI");
+  EXPECT_EQ(inner.rank, 6);
+}
+
 TEST(EnvironmentTest, InnermostLauncherWins) {
   const Variables master{{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
   auto variables = with(kSlurm, master);
