@@ -120,6 +120,7 @@ class Members {
   const json& object_;
 };
 
+constexpr std::int64_t kLastSignal = 64;
 constexpr std::int64_t kMostInt = std::numeric_limits<int>::max();
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
@@ -256,7 +257,7 @@ void from_json(const json& json, Failure& failure) {
   members.read("host", failure.host);
   members.read("step", failure.step, -1, kMost);
   members.read("collective", failure.collective);
-  members.read("signal", failure.signal, 0, 1024);
+  members.read("signal", failure.signal, 0, kLastSignal);  // 128 + signal becomes an exit code
   members.read("exit_code", failure.exit_code, -1, 255);
   members.read_ranks("missing_ranks", failure.missing_ranks);
   members.read("consequence", failure.consequence);

@@ -39,7 +39,7 @@ class Programs {
         run_attempt(attempt);
       });
       const bool asked = session_.supervisor().stop_signal() != 0;
-      const bool last = !ready_ || link_.node_is_gone() || attempt == options_.max_restarts;
+      const bool last = !ready_ || refused_ || link_.node_is_gone() || attempt == options_.max_restarts;
       if (!outcome.failure || asked || last) return outcome;
       observer_.log(
           -1, "warning",
@@ -63,6 +63,7 @@ class Programs {
   [[noreturn]] void refuse_program(const Error& error, int code) {
     Failure failure = to_failure(error, host_name());
     failure.exit_code = code;
+    refused_ = options_.nnodes == 1;  // of several nodes each would have to know
     session_.supervisor().fail(failure);
     throw JobEnded();
   }
@@ -196,7 +197,8 @@ class Programs {
   int port_ = 0;
   int ranks_before_ = 0;  ///< on nodes before this one
   int world_size_ = 0;
-  bool ready_ = false;  ///< set-up is over: what fails now may be restarted
+  bool ready_ = false;    ///< set-up is over: what fails now may be restarted
+  bool refused_ = false;  ///< the program cannot be run, another time neither
   Session session_;
   NodeLink link_;
 };

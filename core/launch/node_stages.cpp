@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/host.h"
+#include "core/base/json_text.h"
 #include "core/launch/node_link.h"
 
 namespace dtorch {
@@ -37,7 +38,8 @@ json read_end(const json& answer) {
   try {
     json end = json::parse(answer.at("value").get<std::string>());
     if (end.contains("failure")) end.at("failure").get<Failure>();
-    if (end.contains("stop")) end.at("stop").get<int>();
+    if (end.contains("stop") && !asks_to_stop(end.at("stop").get<int>()))
+      throw Error(ErrorKind::disagree, "no signal that asks to stop: " + json_text(end.at("stop")));
     end.value("from", "");
     end.value("host", "");
     end.value("node", 0);
@@ -89,7 +91,7 @@ void NodeLink::leave_will() {
   const Failure gone = lost_launcher(here(), host_name(), fmt::format("(pid {}) was killed", ::getpid()));
   const json will = end_value({{"failure", gone}, {"gone", true}});
   session_.agent().request(
-      {{"type", "will"}, {"counter", key("ends")}, {"key", key("end")}, {"value", will.dump()}},
+      {{"type", "will"}, {"counter", key("ends")}, {"key", key("end")}, {"value", json_text(will)}},
       [](const json&) {});
 }
 
@@ -129,9 +131,11 @@ void NodeLink::heard(const json& end) {
 void NodeLink::decide(const json& value) {
   if (decided_ || end_) return;
   decided_ = true;
-  session_.agent().request(
-      {{"type", "first"}, {"counter", key("ends")}, {"key", key("end")}, {"value", end_value(value).dump()}},
-      [](const json&) {});
+  session_.agent().request({{"type", "first"},
+                            {"counter", key("ends")},
+                            {"key", key("end")},
+                            {"value", json_text(end_value(value))}},
+                           [](const json&) {});
 }
 
 /** This node is through with the stage; the last one to be ends it. */

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 
 namespace dtorch {
 namespace {
@@ -38,8 +37,8 @@ void LineSplitter::finish(const OnLine& on_line) {
   if (!partial_.empty()) on_line(std::exchange(partial_, {}));
 }
 
-RankOutput::RankOutput(const std::string& log_file, OnLine on_line)
-    : log_name_(log_file), on_line_(std::move(on_line)) {
+RankOutput::RankOutput(const std::string& log_file, OnLine on_line, OnFailure on_failure)
+    : log_name_(log_file), on_line_(std::move(on_line)), on_failure_(std::move(on_failure)) {
   if (!log_file.empty()) {
     log_file_ = Fd(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (!log_file_.valid()) {
@@ -103,7 +102,7 @@ void RankOutput::take(bool is_stderr, const std::string& line) {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) {
         log_failure_ = errno_text(fmt::format("cannot write the log {}", log_name_), errno);
-        log_warning(log_failure_);
+        on_failure_(log_failure_);
         log_file_.reset();
         break;
       }

@@ -26,8 +26,12 @@ class LineSplitter {
 class RankOutput {
  public:
   using OnLine = std::function<void(bool is_stderr, const std::string& line)>;
-  /** Lines go to `on_line`, whole, in order; to the file too if `log_file` is not empty. Throws Error(cannot_create). */
-  RankOutput(const std::string& log_file, OnLine on_line);
+  using OnFailure = std::function<void(const std::string& text)>;
+  /**
+   * Lines go to `on_line`, whole, in order; to the file too if `log_file` is not empty. `on_failure` hears once why the file
+   * cannot be written any more. Throws Error(cannot_create).
+   */
+  RankOutput(const std::string& log_file, OnLine on_line, OnFailure on_failure);
 
   /** The write ends for the process; call close_writers once it runs. */
   int stdout_writer() const { return streams_[0].writer.get(); }
@@ -57,6 +61,7 @@ class RankOutput {
   std::string log_name_;
   std::string log_failure_;
   OnLine on_line_;
+  OnFailure on_failure_;
   std::deque<std::string> tail_;
 };
 

@@ -10,6 +10,8 @@
 
 namespace dtorch {
 
+bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
+
 SignalWatch::SignalWatch() {
   sigset_t watched;
   sigemptyset(&watched);

@@ -7,6 +7,9 @@
 
 namespace dtorch {
 
+/** Whether a signal is a request to stop: SIGINT, SIGTERM or SIGHUP. */
+bool asks_to_stop(int signal);
+
 /** While it lives, SIGINT, SIGTERM and SIGHUP do not interrupt this thread but are read here. Make it before any thread. */
 class SignalWatch {
  public:

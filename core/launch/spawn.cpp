@@ -90,10 +90,15 @@ void ChildProcess::signal(int number) const {
 }
 
 void ChildProcess::signal_group(int number) const {
-  if (pid_ > 0) ::kill(-pid_, number);
+  if (group_exists()) ::kill(-pid_, number);
 }
 
-bool ChildProcess::group_exists() const { return pid_ > 0 && ::kill(-pid_, 0) == 0; }
+bool ChildProcess::group_exists() const {
+  if (pid_ <= 0 || group_gone_) return false;
+  const bool exists = ::kill(-pid_, 0) == 0 || errno == EPERM;  // EPERM: only members of other users are left
+  group_gone_ = !exists && status_;
+  return exists;
+}
 
 ChildProcess spawn(const SpawnRequest& request) {
   Fd null_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));

@@ -34,12 +34,17 @@ class ChildProcess {
   void signal(int number) const;
   /** Also reaches members that outlived the leader. */
   void signal_group(int number) const;
+  /**
+   * Whether members are left. Once the leader has been reaped and none is, the number may become another group's: ask from
+   * time to time, so that it is noticed before; the group is never signalled again.
+   */
   bool group_exists() const;
 
  private:
   pid_t pid_ = -1;
   Fd pidfd_;
   std::optional<ExitStatus> status_;
+  mutable bool group_gone_ = false;  ///< as far as anybody has asked
 };
 
 struct SpawnRequest {

@@ -21,8 +21,6 @@ constexpr milliseconds kTick(100);
 constexpr milliseconds kOthersFirst(2'500);
 constexpr milliseconds kSendTime(1'000);
 
-bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
-
 /** Whether a rank that was asked to stop says something else than that it did, or that others did. */
 bool is_own_failure(const Failure& failure, Evidence evidence, bool control) {
   switch (evidence) {
@@ -78,7 +76,8 @@ void Supervisor::start(RankStart start) {
   const int number = start.rank;
   entry.output = std::make_unique<RankOutput>(
       start.log_file,
-      [this, number](bool is_stderr, const std::string& line) { observer_.output(number, is_stderr, line); });
+      [this, number](bool is_stderr, const std::string& line) { observer_.output(number, is_stderr, line); },
+      [this](const std::string& text) { observer_.log(-1, "warning", text); });
   start.process.stdout_fd = entry.output->stdout_writer();
   start.process.stderr_fd = entry.output->stderr_writer();
   Fd theirs;
@@ -94,6 +93,7 @@ void Supervisor::start(RankStart start) {
   entry.output->close_writers();
   entry.start = std::move(start);
   if (agent_ != nullptr) agent_->guard(entry.process.pid());
+  entry.guarded = agent_ != nullptr;
   loop_.watch(entry.process.pidfd(), [this, &entry] { on_exit(entry); });
   watch_output(entry);
   if (entry.channel) loop_.watch(entry.channel->fd(), [this, &entry] { on_channel(entry); });
@@ -121,11 +121,19 @@ void Supervisor::pump(Deadline deadline) {
 void Supervisor::tick() {
   for (const auto& [number, rank] : ranks_) {
     if (rank->reap_later) on_exit(*rank);
+    release_group(*rank);
   }
   look_for_stopped();
   resume_output();
   observer_.tick();
   next_tick_ = Clock::now() + kTick;
+}
+
+/** A group that is no more must be forgotten before its number is given to somebody else's. */
+void Supervisor::release_group(Rank& rank) {
+  if (!rank.guarded || rank.process.running() || rank.process.group_exists()) return;
+  rank.guarded = false;
+  agent_->release(rank.process.pid());
 }
 
 void Supervisor::look_for_stopped() {
@@ -280,6 +288,7 @@ void Supervisor::on_exit(Rank& rank) {
   loop_.forget(rank.process.pidfd());
   rank.reap_later = !status;
   if (!status) return;
+  release_group(rank);
   for (const bool is_stderr : {false, true}) {
     if (rank.output->reader(is_stderr) >= 0) on_output(rank, is_stderr);
   }

@@ -100,6 +100,7 @@ class Supervisor {
   void explain_exit(Rank& rank, const ExitStatus& status);
   void add_failure(const Failure& failure, Evidence evidence);
   void tick();
+  void release_group(Rank& rank);
   void look_for_stopped();
   void give_up();
   void settle();

@@ -126,7 +126,7 @@ JobOutcome Supervisor::finish() {
   std::set<pid_t> groups;
   for (const auto& [number, rank] : ranks_) {
     while (!rank->process.try_wait() && !reaped.expired()) std::this_thread::sleep_for(milliseconds(1));
-    groups.insert(rank->process.pid());
+    if (rank->process.group_exists()) groups.insert(rank->process.pid());
     loop_.forget(rank->process.pidfd());
     if (rank->channel) loop_.forget(rank->channel->fd());
     for (const bool is_stderr : {false, true}) loop_.forget(rank->output->reader(is_stderr));
@@ -134,7 +134,7 @@ JobOutcome Supervisor::finish() {
   kill_job(groups, settings_.tag, reaped);
   for (const auto& [number, rank] : ranks_) {
     rank->output->finish();
-    if (agent_ != nullptr) agent_->release(rank->process.pid());
+    if (std::exchange(rank->guarded, false)) agent_->release(rank->process.pid());
   }
   conclude(outcome);
   ranks_.clear();

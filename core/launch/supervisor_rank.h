@@ -17,6 +17,7 @@ struct Supervisor::Rank {
   std::unique_ptr<RankOutput> output;
   std::optional<Failure> reported;
   std::int64_t step = -1;
+  bool guarded = false;     ///< the agent would kill its group
   bool reap_later = false;  ///< it has ended, but a debugger has it still
 };
 

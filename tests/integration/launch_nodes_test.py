@@ -1,4 +1,5 @@
 """dtorch launch on several nodes: launchers that must find each other, agree, fail, stop and end together."""
+import json
 import os
 import pathlib
 import signal
@@ -156,6 +157,23 @@ class Nodes(DtorchTest):
                         self.assert_exit(result, 127)
                         self.assertIn(f"cannot run '{there}': no such program", result.err)
                         self.assertIn(f"on {socket.gethostname()}", result.err)
+
+    def test_name_a_program_that_is_no_text(self):
+        with self.node(0, "1", program=("no-such-\udcff",)) as first, self.node(1, "1", program=("no-such-\udcff",)) as second:
+            for result in self.wait(first, second):
+                self.assert_exit(result, 127)
+                self.assertIn("cannot run 'no-such-?'", result.err.replace("\ufffd", "?"))
+
+    def test_do_not_end_well_because_another_says_nonsense(self):
+        for said in ({"stop": 128}, {"stop": -1}, {"failure": {"kind": "interrupted", "message": "x", "signal": 128}}):
+            with self.node(0, "sleep 1000") as first, self.node(1, "sleep 1000") as second:
+                wait_until(lambda: all(len(job.others("^sleep 1000")) == 2 for job in (first, second)), 10, "the ranks run")
+                end = {"type": "first", "counter": "dtorch/launch/0/ends", "key": "dtorch/launch/0/end", "value": json.dumps(said)}
+                with socket.create_connection(("127.0.0.1", self.port)) as store:  # as fake_engine's store is spoken to
+                    store.sendall(json.dumps(end).encode() + b"\n")
+                    for result in self.wait(first, second):
+                        self.assert_exit(result, 76)
+                        self.assertIn("cannot be read", result.err)
 
     def test_name_a_launcher_that_was_killed(self):
         for dtorch in (FAKE_DTORCH, DTORCH):

@@ -17,6 +17,32 @@ def launch(*arguments, **options):
     return run([FAKE_DTORCH, "launch", *arguments], **options)
 
 
+# Rank 0 ends, a process group of somebody else's gets its number, and then the job ends.
+STRANGER = """
+import os, pathlib, subprocess, sys, time
+os.mkfifo("go")
+script = "test $RANK = 1 && exec cat go; echo $$ > pid"
+job = subprocess.Popen([sys.argv[1], "launch", "-n", "2", "--", "sh", "-c", script])
+while not os.path.exists("pid") or not pathlib.Path("pid").read_text().strip() or os.path.exists("/proc/" + pathlib.Path("pid").read_text().strip()):
+    time.sleep(0.01)
+number = int(pathlib.Path("pid").read_text())
+time.sleep(1)
+for _ in range(100):
+    pathlib.Path("/proc/sys/kernel/ns_last_pid").write_text(str(number - 1))
+    stranger = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    if stranger.pid == number:
+        break
+    stranger.kill()
+    stranger.wait()
+assert stranger.pid == number, "another process was quicker each time"
+open("go", "w").close()
+assert job.wait() == 0
+time.sleep(0.2)
+print("the stranger lives" if stranger.poll() is None else "the stranger was killed")
+stranger.kill()
+"""
+
+
 class Environment(DtorchTest):
     def variables(self, *arguments, env=None):
         code = ("import os, json; print(json.dumps({k: v for k, v in os.environ.items() if k.split('_')[0] in "
@@ -83,8 +109,9 @@ class Ending(DtorchTest):
             (folder / name).chmod(0o755)
         for program, words in [("/etc/passwd", "may not be executed"), (folder, "is a directory"),
                                (folder / "noscript", "Exec format error"), (folder / "nointerpreter", "interpreter")]:
-            result = launch("-n", "2", "--", program)
+            result = launch("-n", "2", "--max-restarts", "2", "--", program)
             self.assert_exit(result, 126)
+            self.assertNotIn("restart", result.err)
             self.assertIn(f"cannot run '{program}'", result.err)
             self.assertIn(words, result.err)
         self.assert_exit(launch("--", folder / "nothing"), 127)
@@ -101,6 +128,18 @@ class Ending(DtorchTest):
         self.assert_exit(result, 0)
         self.assertLess(result.seconds, 2 * SLACK)
         self.assert_nothing_left(result.mark, 0.1)
+
+    def test_spares_a_stranger_with_the_number_of_a_rank_that_ended(self):
+        """In a process namespace of its own, where the next process's number can be chosen."""
+        folder = self.new_folder()
+        outside = ["unshare", "--pid", "--fork", "--mount-proc"]
+        if os.getuid() != 0:
+            outside[1:1] = ["--user", "--map-root-user"]
+        if run([*outside, "true"]).code != 0:
+            self.skipTest("needs the right to make namespaces")
+        result = run([*outside, "python3", "-c", STRANGER, FAKE_DTORCH], cwd=folder, seconds=60)
+        self.assert_exit(result, 0)
+        self.assertIn("the stranger lives", result.out)
 
     def test_shows_the_error_files_message(self):
         for message in ('"bad input"', '{"message": "bad input", "extraInfo": {}}'):

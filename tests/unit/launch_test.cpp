@@ -73,6 +73,20 @@ TEST(LineSplitterTest, JoinsPiecesAndCutsOverlongLines) {
   EXPECT_EQ(joined, std::string(200'000, 'x'));
 }
 
+TEST(RankOutputTest, TellsOfALogThatCannotBeWrittenAndNobodyElse) {
+  std::vector<std::string> lines, failures;
+  testing::internal::CaptureStderr();
+  RankOutput output(
+      "/dev/full", [&](bool, const std::string& line) { lines.push_back(line); },
+      [&](const std::string& text) { failures.push_back(text); });
+  ASSERT_EQ(::write(output.stdout_writer(), "a\nb\n", 4), 4);
+  output.close_writers();
+  output.finish();
+  EXPECT_THAT(lines, ElementsAre("a", "b"));
+  EXPECT_THAT(failures, ElementsAre(HasSubstr("cannot write the log /dev/full")));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 TEST(OfferTest, DamagedOnesAreRefusedOrWithinBounds) {
   const Offer whole{"version: 1\nname: \"a\\tb\"\n", {2, 3, 1}, {{"ranks per node", "[2,3,1]"}}, "nodes.1"};
   EXPECT_EQ(read_offer(to_text(whole)), whole);

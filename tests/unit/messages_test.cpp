@@ -114,8 +114,8 @@ TEST(MessagesTest, RefusesWrongTypesAndBounds) {
   }
   for (const char* text :
        {R"({"missing_ranks":1})", R"({"missing_ranks":[-1]})", R"({"missing_ranks":["a"]})",
-        R"({"missing_ranks":[1e99]})", R"({"consequence":1})", R"({"signal":-9})", R"({"exit_code":256})",
-        R"({"rank":-2})", R"({"kind":3})"}) {
+        R"({"missing_ranks":[1e99]})", R"({"consequence":1})", R"({"signal":-9})", R"({"signal":128})",
+        R"({"exit_code":256})", R"({"rank":-2})", R"({"kind":3})"}) {
     EXPECT_THROW((void)json::parse(text).get<Failure>(), Error) << text;
   }
 }
