@@ -8,6 +8,7 @@
 
 #include "cli/exit_codes.h"
 #include "core/base/host.h"
+#include "core/base/placed.h"
 #include "core/report/text.h"
 
 namespace dtorch {
@@ -62,13 +63,9 @@ std::string indented(const std::string& text, std::string_view indent) {
 std::string failure_text(const Failure& failure, const std::vector<std::string>& tail, bool colour,
                          bool trains) {
   // "configs/x.yaml:4:1: error: ..." needs no second "error:".
-  const bool placed = failure.message.find(": error: ") != std::string::npos;
+  const bool placed = names_its_place(failure.kind, failure.message);
   std::string text = placed ? "" : in_colour("error: ", "1;31", colour);
-  if (placed) {
-    text += failure.message + "\n";  // with source lines and carets, printable already
-  } else {
-    text += indented(failure.message, "  ");
-  }
+  text += indented(failure.message, placed ? "" : "  ");
   // A spec's mistake stands where it is said to stand; only another machine's pre-flight needs to be named.
   const bool here = placed && failure.rank < 0 && failure.host == host_name();
   if (const std::string place = here ? "" : place_text(failure, trains); !place.empty())

@@ -17,6 +17,7 @@
 #include "core/base/endpoint.h"
 #include "core/launch/launcher.h"
 #include "core/launch/spawn.h"
+#include "core/report/text.h"
 
 namespace dtorch::cli {
 namespace {
@@ -39,7 +40,8 @@ class ProgramObserver : public JobObserver {
   void plan(const nlohmann::json& plan) override { first_rank_ = plan.at("first_rank").get<int>(); }
   void log(int rank, const std::string& level, const std::string& text) override {
     const std::string who = rank < 0 ? "dtorch" : fmt::format("[rank {}]", rank);
-    err_.write(fmt::format("{}: {}{}\n", who, level == "warning" ? "warning: " : "", text));
+    err_.write(
+        fmt::format("{}: {}{}\n", who, level == "warning" ? "warning: " : "", report::printable(text)));
   }
   void output(int rank, bool is_stderr, const std::string& line) override {
     if (!arguments_.options.log_dir.empty() && !arguments_.tee) return;

@@ -21,9 +21,14 @@ struct RunArguments {
 };
 
 /** env://: another launcher started this process as one rank. */
-int run_as_rank(const RunOptions& options) {
-  return engine_exit_code(
-      load_engine().run_rank({options.spec_yaml, -1, options.losses_file, options.dry_run, options.places}));
+int run_as_rank(const RunArguments& arguments) {
+  const RunOptions& options = arguments.options;
+  if (arguments.nnodes != 0 || options.node_rank != 0 || !options.log_dir.empty())
+    throw Error(ErrorKind::usage,
+                "--nnodes, --node-rank and --log-dir are for ranks that dtorch itself starts, not for env://",
+                "give them to the launcher that starts this rank");
+  return engine_exit_code(load_engine().run_rank(
+      {options.spec_yaml, -1, options.losses_file, options.dry_run, options.places, arguments.output.json}));
 }
 
 int train(RunArguments& arguments) {
@@ -32,7 +37,7 @@ int train(RunArguments& arguments) {
   RunOptions& options = arguments.options;
   options.places = places.to_text();
   take_spec(options, spec);
-  if (spec.init_method.rfind("env://", 0) == 0) return run_as_rank(options);
+  if (spec.init_method.rfind("env://", 0) == 0) return run_as_rank(arguments);
   options.executable = executable_path();
   options.ranks_per_node = ranks_per_node(spec, arguments.nnodes);
   const int nnodes = static_cast<int>(options.ranks_per_node.size());

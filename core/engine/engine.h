@@ -16,6 +16,7 @@ struct RankRequest {
   std::string losses_file;  ///< with --losses: rank R writes FILE.R; empty: none
   bool dry_run = false;
   std::string places;  ///< where the spec's values stand (SpecPlaces::to_text); may be empty
+  bool json = false;  ///< without a control channel: JSON lines on stdout, as `dtorch run --json` writes them
   // Rank, world size, master: from the environment (env:// rules of core/comm/environment.h), which the
   // launcher sets too.
 };
@@ -29,8 +30,7 @@ struct BenchRankRequest {
 /** The helper of a node's launcher: pre-flight, store server, watching of other nodes. Speaks
  * core/launch/agent.h's protocol. */
 struct AgentRequest {
-  int control_fd = -1;
-  int launcher_pidfd = -1;  ///< becomes readable when the launcher dies
+  int control_fd = -1;  ///< closed when the launcher dies
 };
 
 /**
@@ -47,7 +47,7 @@ struct Engine {
   std::vector<std::string> (*versions)();  ///< "libtorch 2.11.0", "gloo ...", one line each
 };
 
-inline constexpr int kAbi = 3;
+inline constexpr int kAbi = 4;
 using EntryPoint = const Engine* (*)();  ///< type of `extern "C" dtorch_engine`
 
 }  // namespace dtorch::engine

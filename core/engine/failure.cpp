@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/host.h"
+#include "core/base/json_text.h"
+#include "core/base/placed.h"
 #include "core/comm/process_group.h"
 #include "core/comm/rendezvous.h"
 
@@ -72,7 +74,7 @@ Failure describe_failure(const std::exception_ptr& exception,
 }
 
 void print_failure(const Failure& failure) {
-  std::string text = failure.kind == ErrorKind::spec && failure.message.find(": error: ") != std::string::npos
+  std::string text = names_its_place(failure.kind, failure.message)
                          ? failure.message + "\n"
                          : fmt::format("dtorch: error: {}\n", failure.message);
   if (!failure.help.empty()) text += fmt::format("help: {}\n", failure.help);
@@ -86,9 +88,8 @@ void write_elastic_error(const Failure& failure) {
   std::string message = failure.message;
   if (!failure.help.empty()) message += "\nhelp: " + failure.help;
   std::ofstream file(path);
-  file << nlohmann::json{{"message", message},
-                         {"timestamp", std::chrono::duration_cast<std::chrono::seconds>(now).count()}}
-              .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  file << json_text(
+      {{"message", message}, {"timestamp", std::chrono::duration_cast<std::chrono::seconds>(now).count()}});
 }
 
 }  // namespace dtorch::engine

@@ -3,11 +3,11 @@
 
 #include <cstdlib>
 #include <future>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backends/registry/registry.h"
+#include "core/base/json_text.h"
 #include "core/comm/environment.h"
 #include "core/comm/process_group.h"
 #include "core/comm/rendezvous.h"
@@ -59,7 +59,8 @@ ProcessGroupOptions RankRun::group_options(const JobSpec& spec) {
 
 void RankRun::show_plan(const JobSpec& spec, const SpecPlaces& places, int local_ranks) const {
   const auto plan = preflight(spec, places, local_ranks);
-  if (rank_ == 0) std::cout << plan.dump(2) << std::endl;
+  if (rank_ != 0) return;
+  request_.json ? print_event("plan", plan) : print_result(json_text(plan, 2) + "\n");
 }
 
 void RankRun::run() {
@@ -73,9 +74,10 @@ void RankRun::run() {
   if (request_.dry_run) return show_plan(spec, places, local_ranks);
   resolve_device(spec.device);
   const auto& backend = find_backend(spec.backend);
-  RankSink sink(control_, request_.losses_file.empty()
-                              ? nullptr
-                              : std::make_unique<LossesFile>(request_.losses_file, rank_));
+  RankSink sink(
+      control_,
+      request_.losses_file.empty() ? nullptr : std::make_unique<LossesFile>(request_.losses_file, rank_),
+      request_.json);
   sink.phase("joining");
   // Reading the data takes about as long as the ranks take to find each other.
   auto data = std::async(std::launch::async, [&] {
@@ -98,7 +100,7 @@ int run_rank(const RankRequest& request) {
   RankControl control(request.control_fd);
   RankRun rank(request, control);
   return run_reporting(
-      control, [&] { rank.run(); }, [&] { return rank.rank(); });
+      control, [&] { rank.run(); }, [&] { return rank.rank(); }, request.json);
 }
 
 }  // namespace dtorch::engine

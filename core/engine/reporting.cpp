@@ -6,15 +6,28 @@
 #include <nlohmann/json.hpp>
 
 #include "core/engine/failure.h"
+#include "core/engine/sinks.h"
 
 namespace dtorch::engine {
+namespace {
+
+/** What cannot be written is said on stderr already. */
+void print_error_event(const Failure& failure) {
+  try {
+    print_event("error", failure);
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
 
 void quiet_libtorch() {
   ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
   c10::initLogging();  // the variable was looked at when the library was loaded
 }
 
-int run_reporting(RankControl& control, const std::function<void()>& run, const std::function<int()>& rank) {
+int run_reporting(RankControl& control, const std::function<void()>& run, const std::function<int()>& rank,
+                  bool json) {
   try {
     run();
     return 0;
@@ -29,6 +42,7 @@ int run_reporting(RankControl& control, const std::function<void()>& run, const 
       control.send(message);
     } else {
       print_failure(failure);
+      if (json) print_error_event(failure);
     }
     write_elastic_error(failure);
     const bool signalled = failure.kind == ErrorKind::interrupted && failure.signal != 0;

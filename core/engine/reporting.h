@@ -12,8 +12,9 @@ void quiet_libtorch();
 
 /**
  * Runs a rank. Its failure goes to the launcher, or to stderr without one, and to torchrun's error file. `rank` tells the
- * rank's number, -1 as long as it is unknown. Returns an exit status as Engine describes it.
+ * rank's number, -1 as long as it is unknown. With `json` it is an event "error" on stdout too. Returns an exit status as Engine describes it.
  */
-int run_reporting(RankControl& control, const std::function<void()>& run, const std::function<int()>& rank);
+int run_reporting(RankControl& control, const std::function<void()>& run, const std::function<int()>& rank,
+                  bool json = false);
 
 }  // namespace dtorch::engine

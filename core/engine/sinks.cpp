@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_text.h"
 #include "core/base/log.h"
 
 namespace dtorch::engine {
@@ -44,13 +45,26 @@ void LossesFile::close() {
   if (file_) check(std::fclose(file_.release()) == 0);
 }
 
-RankSink::RankSink(RankControl& control, std::unique_ptr<LossesFile> losses)
-    : control_(control), losses_(std::move(losses)) {}
+void print_result(const std::string& text) {
+  const bool fine = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  if (fine || errno == EPIPE) return;
+  throw Error(ErrorKind::cannot_write, errno_text("cannot write to standard output", errno));
+}
+
+void print_event(const char* name, nlohmann::json members) {
+  members.erase("type");
+  members["event"] = name;
+  print_result(json_text(members) + "\n");
+}
+
+RankSink::RankSink(RankControl& control, std::unique_ptr<LossesFile> losses, bool json)
+    : control_(control), losses_(std::move(losses)), json_(json) {}
 
 void RankSink::phase(const std::string& phase) { control_.send({{"type", "phase"}, {"phase", phase}}); }
 
 void RankSink::step(const StepRecord& record) {
-  if (control_.connected()) control_.offer(message("step", record));
+  if (control_.connected()) return control_.offer(message("step", record));
+  if (json_) print_event("step", record);
 }
 
 void RankSink::loss(double loss) {
@@ -59,25 +73,26 @@ void RankSink::loss(double loss) {
 
 void RankSink::epoch(const EpochRecord& record) {
   if (control_.connected()) return control_.send(message("epoch", record));
+  if (json_) print_event("epoch", record);
   log_info(fmt::format("epoch {}: loss {:.4f}, {:.0f} samples/s, {:.1f} s", record.epoch + 1, record.loss,
                        record.samples_per_s, record.seconds));
 }
 
 void RankSink::eval(const EvalRecord& record) {
   if (control_.connected()) return control_.send(message("eval", record));
+  if (json_) print_event("eval", record);
   log_info(fmt::format("epoch {}: test accuracy {:.2f}%, loss {:.4f}", record.epoch + 1,
                        record.accuracy * 100, record.loss));
 }
 
 void RankSink::result(const ResultRecord& record) {
   if (control_.connected()) return control_.send(message("result", record));
-  std::fputs(fmt::format("test_accuracy {:.4f} loss {:.4f} samples_per_s {:.0f} seconds {:.1f} world_size {} "
-                         "backend {} dataset {}\n",
-                         record.test_accuracy, record.loss, record.samples_per_s, record.seconds,
-                         record.world_size, record.backend, record.dataset)
-                 .c_str(),
-             stdout);
-  std::fflush(stdout);
+  if (json_) return print_event("result", record);
+  print_result(
+      fmt::format("test_accuracy {:.4f} loss {:.4f} samples_per_s {:.0f} seconds {:.1f} world_size {} "
+                  "backend {} dataset {}\n",
+                  record.test_accuracy, record.loss, record.samples_per_s, record.seconds, record.world_size,
+                  record.backend, record.dataset));
 }
 
 void RankSink::close() {

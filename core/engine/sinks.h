@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "core/engine/rank_control.h"
@@ -31,12 +32,14 @@ class LossesFile {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-/** A rank's sink. Without a channel rank 0 prints epochs and evaluations on stderr and the result on stdout.
+/**
+ * A rank's sink. Without a channel rank 0 prints epochs and evaluations on stderr and the result on stdout; with `json` all of
+ * them and every rank's steps are JSON lines on stdout. Throws Error(cannot_write) where stdout takes nothing.
  */
 class RankSink : public MetricsSink {
  public:
   /** `losses` may be null. */
-  RankSink(RankControl& control, std::unique_ptr<LossesFile> losses);
+  RankSink(RankControl& control, std::unique_ptr<LossesFile> losses, bool json = false);
   void phase(const std::string& phase) override;
   void step(const StepRecord& record) override;
   void loss(double loss) override;
@@ -49,6 +52,12 @@ class RankSink : public MetricsSink {
  private:
   RankControl& control_;
   std::unique_ptr<LossesFile> losses_;
+  bool json_;
 };
+
+/** Writes {"event": name, and the object's members but "type"} as a line to stdout. Throws Error(cannot_write). */
+void print_event(const char* name, nlohmann::json members);
+/** Writes to stdout at once. Throws Error(cannot_write); a reader that has gone away (| head) is no error. */
+void print_result(const std::string& text);
 
 }  // namespace dtorch::engine

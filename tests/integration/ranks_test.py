@@ -43,6 +43,30 @@ class RanksTest(TrainingTest):
         self.assertEqual([steps_in(f"{losses}.{rank}") for rank in range(2)], [469, 469])
         self.assertFalse(os.path.exists(self.path("error.0.json")))
 
+    def test_rank_0_prints_json(self):
+        (code0, out0, err0), (code1, out1, err1) = self.ends([self.start_rank(rank, options=("--json",)) for rank in range(2)])
+        self.assertEqual((code0, code1), (0, 0), err0 + err1)
+        events = [json.loads(line) for line in out0.splitlines()]
+        self.assertEqual([event["event"] for event in events if event["event"] != "step"], ["epoch", "eval", "result"])
+        self.assertEqual(events[-1]["world_size"], 2)
+        self.assertEqual({(event["event"], event["rank"]) for event in map(json.loads, out1.splitlines())}, {("step", 1)})
+        [(code, out, err)] = self.ends([self.start_rank(0, world_size=3, options=("--json",))])
+        self.assertEqual((code, json.loads(out)["event"], json.loads(out)["kind"]), (76, "error", "disagree"), err)
+
+    def test_a_result_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w") as full:
+            job = self.start("init_method=env://", "world_size=1", stdout=full, RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
+                             MASTER_PORT=str(self.port))
+            _, err = job.communicate(timeout=TIMEOUT)
+        self.assertEqual(job.returncode, 74, err)
+        self.assertIn("standard output", err)
+
+    def test_what_only_a_launcher_of_ours_does_is_refused(self):
+        for flag in ("--nnodes=2", "--node-rank=1", "--log-dir=logs"):
+            [(code, _, err)] = self.ends([self.start_rank(0, options=(flag,))])
+            self.assertEqual(code, 64, err)
+            self.assertIn("env://", err)
+
     def test_wrong_world_size_is_told_at_once(self):
         [(code, _, err)] = self.ends([self.start_rank(0, world_size=3)])
         self.assertEqual(code, 76, err)

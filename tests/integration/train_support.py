@@ -53,10 +53,10 @@ class TrainingTest(unittest.TestCase):
     def command(self, *settings, options=()):
         return [DTORCH, "run", self.spec, *overrides(settings), *options]
 
-    def start(self, *overrides, options=(), **environment):
+    def start(self, *overrides, options=(), stdout=subprocess.PIPE, **environment):
         """A running job; stdout and stderr are pipes of text."""
         job = subprocess.Popen(self.command(*overrides, options=options), env=self.environment(**environment), text=True,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder)
+                               stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, cwd=self.folder)
         self.addCleanup(self.end, job)
         return job
 

@@ -225,6 +225,21 @@ TEST(FailureTextTest, SpecErrorsStandAsTheyAre) {
   EXPECT_EQ(failure_text(to_failure(error), {}, true), std::string(error.what()) + "\n");
 }
 
+TEST(FailureTextTest, OnlySpecErrorsCountAsPlaced) {
+  Failure failure;
+  failure.kind = ErrorKind::lost;
+  failure.message = "rank 1 exited with code 3: a.py:4: error: \x1b[2Jbad";
+  EXPECT_EQ(failure_text(failure, {}, false), "error: rank 1 exited with code 3: a.py:4: error: ?[2Jbad\n");
+}
+
+TEST(FailureTextTest, NothingInASpecErrorMovesTheCursor) {
+  Failure failure;
+  failure.kind = ErrorKind::spec;
+  failure.message = "job.yaml:1:2: error: unknown key\n    1 | \ta\x1b[2J\n      | \t^";
+  EXPECT_EQ(failure_text(failure, {}, false),
+            "job.yaml:1:2: error: unknown key\n    1 |  a?[2J\n      |  ^\n");
+}
+
 struct OutputCase {
   OutputChoices choices;
   bool out_terminal, err_terminal;
