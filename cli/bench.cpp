@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/numbers.h"
 #include "cli/run_options.h"
+#include "core/base/json_text.h"
 #include "core/base/units.h"
 #include "core/launch/launcher.h"
 
@@ -57,9 +58,11 @@ std::vector<std::int64_t> sizes_of(const BenchArguments& arguments) {
   if (!arguments.increment.empty() && add == 0)
     throw Error(ErrorKind::usage, "-i 0 never reaches the last size");
   std::vector<std::int64_t> sizes;
-  for (std::int64_t size = first; size <= last && sizes.size() <= kMostSizes;
-       size = add != 0 ? size + add : size * arguments.factor) {
+  for (std::int64_t size = first; sizes.size() <= kMostSizes;) {
     sizes.push_back(size);
+    // Asked before the step, which might not fit into a number.
+    if (add != 0 ? add > last - size : size > last / arguments.factor) break;
+    size = add != 0 ? size + add : size * arguments.factor;
   }
   if (sizes.size() > kMostSizes) {
     throw Error(ErrorKind::usage, fmt::format("more than {} sizes", kMostSizes),
@@ -148,7 +151,7 @@ int time_collectives(BenchArguments& arguments) {
   RunOptions options;
   options.executable = executable_path();
   options.bench = true;
-  options.spec_yaml = nlohmann::json(request).dump();
+  options.spec_yaml = json_text(request);
   options.init_method = request.init_method;
   options.ranks_per_node.assign(static_cast<std::size_t>(arguments.nnodes),
                                 request.world_size / arguments.nnodes);

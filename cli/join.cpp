@@ -78,7 +78,10 @@ JobSpec accept_spec(RunOptions& options, bool allow_paths) {
 
 int run_join(JoinArguments& arguments) {
   RunOptions& options = arguments.options;
-  parse_endpoint(options.join_endpoint);  // what is wrong with it is said before anything starts
+  // What is wrong with it is said before anything starts.
+  if (parse_endpoint(options.join_endpoint).port == 0)
+    throw Error(ErrorKind::usage, fmt::format("no job waits at '{}': port 0 is none", options.join_endpoint),
+                "name the port of the job's init_method");
   options.executable = executable_path();
   options.init_method = options.join_endpoint.rfind("tcp://", 0) == 0 ? options.join_endpoint
                                                                       : "tcp://" + options.join_endpoint;

@@ -12,14 +12,16 @@
 namespace dtorch {
 namespace {
 
+/** 0.0.0.0 and ::, connected to, are this machine as well. */
 bool loopback_address(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
+    const auto number = ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr);
+    return number >> 24 == 127 || number == INADDR_ANY;
   }
   if (address->sa_family != AF_INET6) return false;
   const auto& v6 = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  return IN6_IS_ADDR_LOOPBACK(&v6) || IN6_IS_ADDR_UNSPECIFIED(&v6) ||
+         (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
 
 bool all_loopback(const AddressList& list) {

@@ -27,7 +27,7 @@ std::string numeric_host(const sockaddr* address, socklen_t length);
 /** 0 for what is no IP address. */
 int port_of(const sockaddr_storage& address);
 
-/** localhost, 127.x.y.z, ::1: what is loopback without looking it up. */
+/** localhost, 127.x.y.z, ::1; 0.0.0.0 and ::, which lead here as well: what is loopback without looking it up. */
 bool is_loopback(const std::string& host);
 /** Whether the name, looked up, leads to loopback addresses only. A name unknown here does not. */
 bool leads_to_loopback(const std::string& host);

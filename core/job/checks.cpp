@@ -35,6 +35,7 @@ class Checks {
     model();
     dataset();
     optimizer();
+    worlds();
     hosts();
   }
 
@@ -184,6 +185,17 @@ class Checks {
     }
     if (hosts.size() < 2 || refused("init_method")) return;
     reachable(node("init_method") != nullptr ? "init_method" : "nodes.hosts");
+  }
+
+  /** ?world_size= of init_method says the same thing once more. */
+  void worlds() {
+    if (refused("init_method") || refused("world_size")) return;
+    const std::optional<InitUrl> method = readable_init_method();
+    if (!method || !method->world_size || *method->world_size == spec_.world_size) return;
+    add("init_method",
+        fmt::format("'init_method' says world_size={}, but 'world_size' is {}", *method->world_size,
+                    spec_.world_size),
+        "leave it out there");
   }
 
   /** Nothing where init_method() complains. */

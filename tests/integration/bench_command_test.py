@@ -66,6 +66,7 @@ class Bench(DtorchTest):
                 (["allreduce", "-b", "many"], "is no size"),
                 (["allreduce", "-i", "0"], "never reaches"),
                 (["allreduce", "-i", "1"], "more than"),
+                (["allreduce", "-e", str(2**63 - 1), "-f", "1000000", "--expect", "allreduce@5B<=1s"], "nothing that will be timed"),
                 (["allreduce", "-f", "1"], "step-factor"),
                 (["allreduce", "--timeout", "nan"], "--timeout"),
                 (["allrduce"], "no collective"),

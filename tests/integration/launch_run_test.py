@@ -323,6 +323,13 @@ class Nodes(JobTest):
                 self.assert_exit(result, 64)
                 self.assertIn(arguments[0], result.err)
 
+    def test_a_joiner_needs_a_port(self):
+        self.method = "tcp://127.0.0.1:0"
+        with self.join() as joiner:
+            result = joiner.wait(20)
+        self.assert_exit(result, 64)
+        self.assertIn("port 0", result.err)
+
     def test_a_joiners_files_are_looked_for_in_the_datasets_folder(self):
         files = ", ".join(f"{name}: ../{name}" for name in ("train_images", "train_labels", "test_images", "test_labels"))
         for root, code in (("inner", 0), (".", 77)):

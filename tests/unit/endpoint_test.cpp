@@ -90,7 +90,8 @@ TEST(EndpointTest, ReadsNamesAndBothKindsOfAddresses) {
 }
 
 TEST(AddressTest, LoopbackIsToldWithoutLookingUp) {
-  for (const char* host : {"localhost", "a.localhost", "127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"})
+  for (const char* host :
+       {"localhost", "a.localhost", "127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"})
     EXPECT_TRUE(is_loopback(host)) << host;
   for (const char* host : {"", "192.0.2.1", "127.0.0.1.example.com", "::2", "localhost.example.com"})
     EXPECT_FALSE(is_loopback(host)) << host;
