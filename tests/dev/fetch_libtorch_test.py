@@ -38,13 +38,15 @@ def wheel():
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `content`; a reply ends after `cut` bytes, by closing ("close") or by going silent ("stall")."""
+    """Serves `content`; a reply ends after `cut` bytes, by closing ("close") or by going silent ("stall"). As many replies
+    as `nonsense` are no HTTP."""
 
     daemon_threads = True
 
     def __init__(self, content):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.cut, self.how, self.ranges, self.released = content, None, "close", [], threading.Event()
+        self.nonsense = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -53,6 +55,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         server = self.server
         wanted = self.headers.get("Range")
         server.ranges.append(wanted)
+        if server.nonsense:
+            server.nonsense -= 1
+            self.wfile.write(b"captive portal\r\n\r\n")
+            return
         start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
         body = server.content[start:]
         self.send_response(206 if wanted else 200)
@@ -112,6 +118,16 @@ class FetchLibtorchTest(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertEqual(self.server.ranges, [None, "bytes=1048576-", "bytes=2097152-", "bytes=3145728-"])
         self.assert_installed()
+
+    def test_tries_again_where_a_reply_is_no_http(self):
+        self.server.nonsense = 1
+        code, said = self.fetch()
+        self.assertEqual(code, 0, said)
+        self.server.nonsense = 100
+        shutil.rmtree(self.folder / "torch-2.11.0")
+        code, said = self.fetch()
+        self.assertEqual(code, 69, said)
+        self.assertNotIn("Traceback", said)
 
     def test_goes_on_after_it_was_killed(self):
         self.server.cut, self.server.how = 2 << 20, "stall"

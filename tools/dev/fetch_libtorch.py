@@ -12,6 +12,7 @@ import argparse
 import errno
 import fnmatch
 import hashlib
+import http.client
 import json
 import os
 import pathlib
@@ -42,6 +43,7 @@ UNPACKED_MIB = 560  # what NEEDED takes, about
 CHUNK = 1 << 20
 SMALL = 32 << 20  # no progress is shown for less
 TIMEOUT_S = 60
+PIP_TIMEOUT_S = 900
 ATTEMPTS_WITHOUT_PROGRESS = 4
 
 
@@ -71,8 +73,11 @@ def locate(pip, pins, scratch):
     report = scratch / "report.json"
     command = [pip, "install", "--dry-run", "--no-deps", "--ignore-installed", "--quiet", "--report", str(report)]
     command += ["--python-version", "3.11", "--only-binary=:all:", "--target", str(scratch / "nowhere")]
-    found = subprocess.run(command + [requirement for requirement, _ in pins], capture_output=True, text=True,
-                           stdin=subprocess.DEVNULL, timeout=900)
+    try:
+        found = subprocess.run(command + [requirement for requirement, _ in pins], capture_output=True, text=True,
+                               stdin=subprocess.DEVNULL, timeout=PIP_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise Failure(69, f"pip said nothing about libtorch's packages for {PIP_TIMEOUT_S} s; is the package index slow?") from error
     if found.returncode != 0:
         reason = found.stderr.strip().splitlines()[-3:]
         raise Failure(69, "pip could not find libtorch's packages; is there a network?\n  " + "\n  ".join(reason))
@@ -163,8 +168,8 @@ def fetch(url, digest, part, context):
             break
         except urllib.error.HTTPError as error:
             raise Failure(69, f"the server of {name} answered {error.code} {error.reason}") from error
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
+        except (OSError, http.client.HTTPException) as error:  # the latter: a reply that is no HTTP, or ends within a chunk
+            if getattr(error, "errno", None) == errno.ENOSPC:
                 raise
             after = part.stat().st_size if part.exists() else 0
             failures = 0 if after > before else failures + 1
