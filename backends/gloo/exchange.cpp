@@ -18,10 +18,7 @@ std::size_t extent(const std::vector<Part>& parts) {
 
 }  // namespace
 
-std::chrono::milliseconds gloo_timeout(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
-  return std::min<std::chrono::milliseconds>(left, std::chrono::hours(24 * 365)) + kGrace;
-}
+std::chrono::milliseconds gloo_timeout(Deadline deadline) { return deadline.remaining_ms() + kGrace; }
 
 std::vector<int> all_peers(const MeshContext& context) {
   std::vector<int> peers;

@@ -11,9 +11,20 @@ using Clock = std::chrono::steady_clock;
 class Deadline {
  public:
   explicit Deadline(Clock::time_point at) : at_(at) {}
-  static Deadline after(std::chrono::nanoseconds wait) {
-    const auto now = Clock::now();
-    return Deadline(wait > Clock::time_point::max() - now ? Clock::time_point::max() : now + wait);
+  /** Of any unit; a time that the clock cannot count to never comes. */
+  template <typename Rep, typename Period>
+  static Deadline after(std::chrono::duration<Rep, Period> wait) {
+    return Deadline(Clock::now()).later(wait);
+  }
+
+  /** By so much later, or never. */
+  template <typename Rep, typename Period>
+  Deadline later(std::chrono::duration<Rep, Period> more) const {
+    // As floating-point numbers, which do not overflow; what lies near the limit is centuries away.
+    using Seconds = std::chrono::duration<double>;
+    if (Seconds(more) >= Seconds(Clock::time_point::max() - at_)) return Deadline(Clock::time_point::max());
+    if (Seconds(more) <= -Seconds(at_.time_since_epoch())) return Deadline(Clock::time_point{});
+    return Deadline(at_ + std::chrono::duration_cast<Clock::duration>(more));
   }
 
   Clock::time_point at() const { return at_; }
@@ -21,6 +32,12 @@ class Deadline {
   /** Time left, never negative. */
   std::chrono::nanoseconds remaining() const {
     return std::max(std::chrono::nanoseconds(at_ - Clock::now()), {});
+  }
+  /** Time left for libraries that add it to a clock of theirs: milliseconds rounded up, from 1 ms to a year. */
+  std::chrono::milliseconds remaining_ms() const {
+    using std::chrono::milliseconds;
+    return std::clamp<milliseconds>(std::chrono::ceil<milliseconds>(remaining()), milliseconds(1),
+                                    std::chrono::hours(24 * 365));
   }
   /** Time left for poll(2): milliseconds rounded up, at most one hour (so poll it in a loop). */
   int poll_ms() const {

@@ -16,9 +16,8 @@ class StoreView : public PlainStore {
   explicit StoreView(StorePtr store) : store_(std::move(store)) {}
   void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
   std::string get(const std::string& key, Deadline deadline) override {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
     try {
-      store_->wait({key}, std::max(left, std::chrono::milliseconds(1)));
+      store_->wait({key}, deadline.remaining_ms());
       return store_->get_to_str(key);
     } catch (const Error&) {
       throw;

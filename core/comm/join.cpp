@@ -77,13 +77,18 @@ class Join {
   /** A group whose attempt nobody repeats has formed already: this process is a duplicate or came too late.
    */
   void refuse_if_complete() {
-    if (request_.outlives || calls_answered_ == 0 || !read(call_key("verdict"))) return;
+    if (request_.outlives || calls_answered_ == 0) return;
+    const auto verdict = read(call_key("verdict"));
+    if (!verdict) return;
+    // The job's own size: this process may have been told another one.
+    const auto sequences = nlohmann::json::parse(*verdict, nullptr, false);
     throw Error(
         ErrorKind::disagree,
         fmt::format(
-            "{}: all {} ranks of this job have come already; this process (rank {}, pid {}) is one too many",
-            request_.where, request_.world_size,
-            request_.rank < 0 ? "not given" : std::to_string(request_.rank), ::getpid()),
+            "{}: all {} ranks of this job have come already; this process (rank {} of {}, pid {}) is one too "
+            "many",
+            request_.where, sequences.is_array() ? sequences.size() : std::size_t(request_.world_size),
+            request_.rank < 0 ? "not given" : std::to_string(request_.rank), request_.world_size, ::getpid()),
         "end the other job, or give this one another port, path or run id");
   }
 

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -19,7 +20,7 @@ namespace {
 constexpr int kFatalOnly = 3;
 std::mutex quiet_mutex;
 int quiet_holders = 0;
-int saved_level = 0;
+std::optional<int> level_before;  // what the holders have changed it from
 
 class NamedStore : public c10d::Store {
  public:
@@ -128,13 +129,15 @@ QuietLibtorch::QuietLibtorch() {
   static const bool user_set_level = std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr;
   const std::lock_guard lock(quiet_mutex);
   if (quiet_holders++ > 0 || user_set_level) return;
-  saved_level = FLAGS_caffe2_log_level;
-  FLAGS_caffe2_log_level = kFatalOnly;
+  level_before = std::exchange(FLAGS_caffe2_log_level, kFatalOnly);
 }
 
 QuietLibtorch::~QuietLibtorch() {
   const std::lock_guard lock(quiet_mutex);
-  if (--quiet_holders == 0 && FLAGS_caffe2_log_level == kFatalOnly) FLAGS_caffe2_log_level = saved_level;
+  if (--quiet_holders > 0 || !level_before) return;
+  // Unless somebody else has changed it meanwhile.
+  if (FLAGS_caffe2_log_level == kFatalOnly) FLAGS_caffe2_log_level = *level_before;
+  level_before.reset();
 }
 
 std::string first_lines(const std::exception& error) {

@@ -98,7 +98,7 @@ JoinResult join_by_deadline(JoinRequest request) {
   constexpr auto kGrace = 3s;  // alarms at the deadline take a moment to be heard
   auto shared = std::make_shared<JoinRequest>(std::move(request));
   auto result = std::make_shared<JoinResult>();
-  run_bounded([shared, result] { *result = join_ranks(*shared); }, Deadline(shared->deadline.at() + kGrace),
+  run_bounded([shared, result] { *result = join_ranks(*shared); }, shared->deadline.later(kGrace),
               fmt::format("rendezvous at {} timed out: the store does not answer", shared->where),
               "the process that serves it (rank 0 or the launcher) has stopped");
   return *result;

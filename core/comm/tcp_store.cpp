@@ -18,15 +18,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSilence{
     10'000};  ///< in which a store's answer must begin, and each part of it follow
 
-milliseconds remaining_ms(Deadline deadline) {
-  return std::max(std::chrono::ceil<milliseconds>(deadline.remaining()), milliseconds(1));
-}
-
 StorePtr open_client(const std::string& name, const std::string& address, int port, Deadline deadline) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
   options.waitWorkers = false;
-  options.timeout = remaining_ms(deadline);
+  options.timeout = deadline.remaining_ms();
   const QuietLibtorch quiet;
   try {
     auto client = c10::make_intrusive<c10d::TCPStore>(address, options);
@@ -85,7 +81,7 @@ StorePtr connect_store(const std::string& host, int port, Deadline deadline) {
       [=] {
         *result = open_client(name, reach({host, port}, deadline), port, deadline);
       },
-      Deadline(deadline.at() + kGrace),
+      deadline.later(kGrace),
       fmt::format(
           "no store could be reached at {}: what listens there accepts connections but does not answer",
           name),

@@ -1,8 +1,10 @@
 #include "core/comm/rendezvous.h"
 
+#include <c10/util/Logging.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -10,6 +12,7 @@
 #include "core/base/listen.h"
 #include "core/base/port_owner.h"
 #include "core/comm/member.h"
+#include "core/comm/named_store.h"
 #include "core/comm/reach.h"
 
 namespace dtorch {
@@ -110,6 +113,42 @@ TEST(RendezvousTest, ReachHoldsItsDeadline) {
   EXPECT_EQ(error.kind(), ErrorKind::timeout);
   EXPECT_NE(std::string(error.what()).find("refused"), std::string::npos) << error.what();
   EXPECT_LT(Clock::now() - start, 5s);
+}
+
+TEST(RendezvousTest, WhoeverWaitsForEverMayJoin) {
+  EXPECT_GT(Deadline::after(std::chrono::milliseconds::max()).remaining(), 1h);
+  EXPECT_GT(Deadline::after(std::chrono::hours::max()).remaining(), 1h);
+  EXPECT_TRUE(Deadline::after(std::chrono::milliseconds::min()).expired());
+  const auto alone = rendezvous(request("tcp://127.0.0.1:0", 0, 1, std::chrono::milliseconds::max()));
+  EXPECT_EQ(alone->rank(), 0);
+  const auto server = serve_store(listen_on({"127.0.0.1", 0}, Foreign::refuse).socket.release());
+  const auto client = connect_store("127.0.0.1", server->port(), Deadline(Clock::time_point::max()));
+  client->set("k", std::string("v"));
+  EXPECT_EQ(server->store()->get_to_str("k"), "v");
+}
+
+TEST(RendezvousTest, ALateRankHearsOfTheJobsOwnSize) {
+  const auto server = serve_store(listen_on({"127.0.0.1", 0}, Foreign::refuse).socket.release());
+  const auto join = [&](int rank, int world) {
+    auto mine = request("tcp://127.0.0.1:" + std::to_string(server->port()), rank, world);
+    mine.serve = false;
+    return rendezvous(mine);
+  };
+  auto other = std::async(std::launch::async, [&] { return join(1, 2); });
+  const auto first = join(0, 2);
+  const auto second = other.get();
+  const auto late = error_of([&] { join(2, 3); });
+  EXPECT_EQ(late.kind(), ErrorKind::disagree);
+  const std::string text = late.what();
+  EXPECT_NE(text.find("all 2 ranks"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 2 of 3"), std::string::npos) << text;
+}
+
+TEST(NamedStoreTest, ALogLevelThatTheUserSetStays) {
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 1);
+  FLAGS_caffe2_log_level = 3;
+  { const QuietLibtorch quiet; }
+  EXPECT_EQ(FLAGS_caffe2_log_level, 3);
 }
 
 TEST(MemberTest, TextsOfOthersAreChecked) {
