@@ -10,7 +10,6 @@ enum class SlotKind : std::uint8_t {
   send_header = 0x82,  ///< point to point, numbered by the caller's tag
   recv_header = 0x83,
   data = 0x84,
-  probe = 0x85,
 };
 
 inline std::uint64_t slot(SlotKind kind, std::uint64_t number) {

@@ -8,6 +8,7 @@
 
 #include "backends/shm/engine/engine.h"
 #include "core/base/fd.h"
+#include "core/base/host.h"
 #include "core/comm/address.h"
 #include "core/comm/byte_backend.h"
 
@@ -38,7 +39,7 @@ const BackendFactory& shm_factory() {
 }
 
 bool can_share_memory(const StorePtr& store, int rank, int world_size, Deadline deadline) {
-  store->set("shm/place/" + std::to_string(rank), shm::locality());
+  store->set("shm/place/" + std::to_string(rank), locality());
   const auto places = gather_keys(store, "shm/place", world_size, deadline);
   return may_share_memory(world_size, world_size) &&
          std::all_of(places.begin(), places.end(), [&](const auto& one) { return one == places.front(); });

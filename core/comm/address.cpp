@@ -5,14 +5,12 @@
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <unistd.h>
 
-#include <array>
-#include <fstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "core/base/address.h"
+#include "core/base/host.h"
 #include "core/base/log.h"
 #include "core/comm/named_store.h"
 
@@ -55,16 +53,6 @@ std::string address_of(const std::string& wanted) {
   }
   throw Error(ErrorKind::spec, fmt::format("no network interface or address '{}' on this machine", wanted),
               fmt::format("it has {}", fmt::join(known, ", ")));
-}
-
-// Two network namespaces share the boot id, two machines may share the namespace's number: both together tell
-// hosts apart.
-std::string host_identity() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  std::array<char, 64> name{};
-  const auto length = ::readlink("/proc/self/ns/net", name.data(), name.size());
-  return boot + "/" + std::string(name.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
 }
 
 std::string first_outward_address() {
@@ -137,7 +125,7 @@ std::vector<std::string> gather_keys(const StorePtr& store, const std::string& p
 
 std::string choose_address(const StorePtr& store, int rank, int world_size, const std::string& wanted,
                            Deadline deadline) {
-  store->set("host/" + std::to_string(rank), host_identity());
+  store->set("host/" + std::to_string(rank), locality());
   const auto hosts = gather_keys(store, "host", world_size, deadline);
   if (!wanted.empty()) return address_of(wanted);
   if (std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host == hosts.front(); })) {

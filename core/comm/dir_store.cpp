@@ -14,6 +14,7 @@
 #include "core/base/deadline.h"
 #include "core/base/error.h"
 #include "core/base/fd.h"
+#include "core/base/hash.h"
 #include "core/comm/record_file.h"
 
 namespace dtorch {
@@ -26,12 +27,6 @@ constexpr auto kLongestPause = 20ms;
 /** A file that stays damaged so long will not become whole: no writer is at work on it. */
 constexpr auto kDamageGrace = 2s;
 constexpr std::size_t kMaxName = 180;
-
-std::uint64_t hash(std::string_view text, std::uint64_t seed) {
-  std::uint64_t value = 0xcbf29ce484222325ULL ^ seed;
-  for (const char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return value;
-}
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
@@ -71,7 +66,7 @@ std::string escape_key(const std::string& key) {
                        c == '-' || c == '_' || c == '.';
     name += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
     if (name.size() > kMaxName)
-      return fmt::format("h.{:016x}{:016x}", hash(key, 0), hash(key, 0x9e3779b97f4a7c15ULL));
+      return fmt::format("h.{:016x}{:016x}", fnv1a(key), fnv1a(key, 0x9e3779b97f4a7c15U));
   }
   return name;
 }

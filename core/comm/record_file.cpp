@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fd.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 
 namespace dtorch {
@@ -32,11 +33,9 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32);
 
-std::uint64_t fnv1a(const std::string& bytes, std::size_t from) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (std::size_t i = from; i < bytes.size(); ++i)
-    hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3ULL;
-  return hash;
+/** Of what follows the header. */
+std::uint64_t checksum(const std::string& bytes) {
+  return fnv1a(std::string_view(bytes).substr(sizeof(Header)));
 }
 
 std::string serialize(const Record& record) {
@@ -45,7 +44,7 @@ std::string serialize(const Record& record) {
   if (record.value) bytes.append(record.value->begin(), record.value->end());
   Header header{kMagic, record.value ? 0U : 1U, record.key.size(), record.value ? record.value->size() : 0,
                 0};
-  header.checksum = fnv1a(bytes, sizeof(Header));
+  header.checksum = checksum(bytes);
   std::memcpy(bytes.data(), &header, sizeof(header));
   return bytes;
 }
@@ -65,7 +64,7 @@ ReadResult parse(const std::string& bytes) {
     return damaged(fmt::format("{} bytes, but its head promises a key of {} and a value of {}", bytes.size(),
                                header.key_size, header.value_size));
   }
-  if (header.checksum != fnv1a(bytes, sizeof(header))) return damaged("its checksum does not match");
+  if (header.checksum != checksum(bytes)) return damaged("its checksum does not match");
   ReadResult result{ReadState::whole, {bytes.substr(sizeof(header), header.key_size), {}}, {}};
   if (header.deleted == 0) {
     const auto* start =

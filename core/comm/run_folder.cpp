@@ -45,9 +45,6 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/** Tells this start of the machine from earlier ones. */
-std::string boot_id() { return first_line("/proc/sys/kernel/random/boot_id"); }
-
 /** The machine through all its starts. Copies of one image have the first part in common, and other names. */
 std::string installation() { return first_line("/etc/machine-id") + "/" + host_name(); }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "core/base/hash.h"
+
 namespace dtorch {
 namespace {
 
@@ -60,10 +62,10 @@ Staged stage_coalesced(const std::vector<at::Tensor>& tensors) {
 }
 
 std::uint64_t hash_of_sizes(const std::vector<at::Tensor>& tensors) {
-  std::uint64_t hash = 1469598103934665603U;  // FNV-1a
-  for (const auto& tensor : tensors)
-    hash = (hash ^ static_cast<std::uint64_t>(tensor.numel())) * 1099511628211U;
-  return hash;
+  std::vector<std::int64_t> sizes;
+  sizes.reserve(tensors.size());
+  for (const auto& tensor : tensors) sizes.push_back(tensor.numel());
+  return fnv1a({reinterpret_cast<const char*>(sizes.data()), sizes.size() * sizeof(std::int64_t)});
 }
 
 }  // namespace dtorch

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 
 namespace dtorch {
 namespace {
@@ -25,13 +26,6 @@ std::vector<NamedTensor> unique_tensors(const Items& items) {
       found.push_back({item.key(), item.value()});
   }
   return found;
-}
-
-// FNV-1a; guards against mistakes, not against an adversary.
-std::uint64_t digest(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3U;
-  return hash;
 }
 
 std::vector<std::string> split_lines(const std::string& text) {
@@ -107,7 +101,7 @@ std::vector<std::string> describe(const std::vector<NamedTensor>& parameters,
 
 void check_agreement(ProcessGroup& group, const std::vector<std::string>& lines) {
   const auto text = fmt::format("{}\n", fmt::join(lines, "\n"));
-  const auto digests = group.all_gather_bytes(fmt::format("{:016x} {}", digest(text), text.size()));
+  const auto digests = group.all_gather_bytes(fmt::format("{:016x} {}", fnv1a(text), text.size()));
   if (std::all_of(digests.begin(), digests.end(), [&](const auto& other) { return other == digests[0]; }))
     return;
   throw_disagreement(group.all_gather_bytes(text));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/base/host.h"
 #include "tests/unit/shm_ranks.h"
 
 namespace dtorch::shm {

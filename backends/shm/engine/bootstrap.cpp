@@ -9,8 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "backends/shm/engine/engine.h"
@@ -189,13 +187,6 @@ Connection be_spoke(PlainStore& store, int rank, int world, std::size_t bytes, D
 }
 
 }  // namespace
-
-std::string locality() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::error_code ignored;
-  return boot + "/" + std::filesystem::read_symlink("/proc/self/ns/net", ignored).string();
-}
 
 Connection connect(PlainStore& store, int rank, int world, std::size_t bytes, std::size_t reserved,
                    Deadline deadline) {

@@ -12,9 +12,6 @@ namespace dtorch::shm {
 
 inline constexpr int kMaxWorld = 64;
 
-/** Two processes can share memory exactly if this is equal for both. */
-std::string locality();
-
 struct Options {
   /** How a shared memory file is mapped. Ranks that are threads of one program may share one mapping, so that
    * ThreadSanitizer sees what they do to each other. */

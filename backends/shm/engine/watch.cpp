@@ -3,15 +3,15 @@
 #include <fmt/format.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <ctime>
-#include <thread>
 #include <utility>
+
+#include "core/base/host.h"
 
 namespace dtorch::shm {
 namespace {
@@ -22,13 +22,6 @@ constexpr auto kSlice = std::chrono::milliseconds(50);
 // Values of Control::failure; from kLost on: kLost + the rank that was found gone.
 constexpr std::uint32_t kAborted = 1;
 constexpr std::uint32_t kLost = 2;
-
-int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
 
 std::string join(const std::vector<int>& ranks) { return fmt::format("{}", fmt::join(ranks, ", ")); }
 
@@ -46,7 +39,7 @@ Watch::Watch(int rank, std::vector<Fd> lifelines, std::function<Control&(int)> c
     : rank_(rank),
       lifelines_(std::move(lifelines)),
       control_(std::move(control)),
-      spins_(static_cast<int>(lifelines_.size()) <= cores()) {}
+      spins_(static_cast<int>(lifelines_.size()) <= usable_cores()) {}
 
 void Watch::pause() {
 #if defined(__x86_64__) || defined(__i386__)

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+
+#include "core/base/host.h"
 
 namespace dtorch::tcp {
 namespace {
@@ -19,18 +20,13 @@ constexpr std::size_t kWindow = 2 << 20;
 constexpr unsigned kCheckEvery = 64;
 constexpr auto kSpin = std::chrono::microseconds(20);
 
-int cores() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 }  // namespace
 
 Exchange::Exchange(Mesh& mesh, Fate& fate, Direct& direct)
     : rank_(mesh.rank),
       world_(mesh.world),
       token_(mesh.token),
-      spins_(mesh.local_ranks <= cores()),
+      spins_(mesh.local_ranks <= usable_cores()),
       fate_(fate),
       direct_(direct),
       departures_(::epoll_create1(EPOLL_CLOEXEC)),
