@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -286,6 +287,45 @@ TEST(TcpFaultsTest, AnAddressOfAnotherMachineIsRefused) {
   MemoryStore store;
   EXPECT_THROW(connect_tcp(store, 0, 1, "192.0.2.1", soon()), Error);
   EXPECT_THROW(connect_tcp(store, 0, 1, "nonsense", soon()), Error);
+}
+
+/** Lets this process open so many more descriptors while it lives. */
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int more) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    auto few = before_;
+    few.rlim_cur = static_cast<rlim_t>(Fd(::dup(STDERR_FILENO)).get() + more);
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// Two ranks listen, one connects, the other accepts: each in turn finds no descriptor.
+TEST(TcpFaultsTest, ALackOfDescriptorsIsSaidAndNotWaitedFor) {
+  for (const int more : {2, 3}) {
+    const FewDescriptors few(more);
+    MemoryStore store;
+    std::atomic<int> said{0};
+    std::vector<std::thread> threads;
+    for (const int rank : {0, 1}) {
+      threads.emplace_back([&, rank] {
+        try {
+          connect_tcp(store, rank, 2, "127.0.0.1", Deadline::after(std::chrono::seconds(3)));
+          ADD_FAILURE() << "connected";
+        } catch (const Error& error) {
+          if (error.kind() == ErrorKind::os_resource) ++said;
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_EQ(said, 1) << "with " << more << " descriptors";
+  }
 }
 
 /** Ranks that are processes, so that they can be killed and stopped. */

@@ -215,7 +215,7 @@ void Connector::accept_new() {
   // Strangers that connect and say nothing must not use up the descriptors.
   const std::size_t most = 2 * static_cast<std::size_t>(mesh_.world) + 64;
   while (true) {
-    Fd fd(::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd fd = accept_next(listener_.fd);
     if (!fd.valid()) return;
     if (guests_.size() >= most) guests_.pop_front();
     guests_.push_back({std::move(fd), {}, 0});

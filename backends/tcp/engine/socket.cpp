@@ -13,16 +13,11 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/address.h"
 #include "core/base/error.h"
 
 namespace dtorch::tcp {
 namespace {
-
-std::uint16_t port_of(const Address& address) {
-  if (address.storage.ss_family == AF_INET6)
-    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
-}
 
 /** The bytes of the address itself. */
 std::span<const std::byte> bits(const sockaddr* address) {
@@ -55,6 +50,15 @@ bool is_near(const Address& peer) {
   return near;
 }
 
+/** What no later try will mend is not taken for a peer that is not there yet. */
+Fd new_socket(int fd, const char* call) {
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+    throw Error(ErrorKind::os_resource, "tcp: " + errno_text(call, errno),
+                "raise the limit of open files (ulimit -n), or use fewer ranks");
+  }
+  return Fd(fd);
+}
+
 void set(int fd, int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); }
 
 }  // namespace
@@ -83,12 +87,12 @@ Listener listen_on(const std::string& text) {
                 fmt::format("tcp: cannot listen on {}: {}", text, std::strerror(errno)),
                 "it must be an address of this machine");
   }
-  listener.port = port_of(address);
+  listener.port = static_cast<std::uint16_t>(port_of(address.storage));
   return listener;
 }
 
 Fd start_connect(const std::string& from, const Address& to) {
-  Fd fd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Fd fd = new_socket(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "socket");
   if (!fd.valid()) return fd;
   const Address local = parse_address(from, 0);
   // A port is chosen only when connecting: a machine has more pairs of ports than ports.
@@ -97,6 +101,10 @@ Fd start_connect(const std::string& from, const Address& to) {
   if (same_family && ::bind(fd.get(), local.get(), local.length) != 0) return {};
   if (::connect(fd.get(), to.get(), to.length) != 0 && errno != EINPROGRESS) return {};
   return fd;
+}
+
+Fd accept_next(const Fd& listener) {
+  return new_socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), "accept");
 }
 
 void tune(int fd) {

@@ -28,9 +28,11 @@ struct Listener {
 /** On any free port. Throws Error(os_resource). */
 Listener listen_on(const std::string& address);
 
-/** A connection under way, from `from` (numeric) so that it leaves by that interface; invalid, with errno, if it
- * failed at once. */
+/** A connection under way, from `from` (numeric) so that it leaves by that interface; invalid if it failed at once. Throws
+ * Error(os_resource) for want of descriptors or memory. */
 Fd start_connect(const std::string& from, const Address& to);
+/** The next connection, non-blocking; invalid if there is none. Throws as start_connect. */
+Fd accept_next(const Fd& listener);
 
 /** No delay, keepalive, and no pacing where the peer is near. Failures are ignored: they cost speed only. */
 void tune(int fd);
