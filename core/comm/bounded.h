@@ -16,8 +16,11 @@ namespace dtorch {
 void run_bounded(std::function<void()> call, Deadline deadline, const std::string& message,
                  const std::string& help = {});
 
+/** The same without a deadline, for a call that has one: ends when `check`, which is called every 20 ms meanwhile, throws. */
+void run_watched(std::function<void()> call, const std::function<void()>& check);
+
 /**
- * The same for a call whose success nobody needs (a note in a store that may be stopped): what it throws is logged for
+ * run_bounded() for a call whose success nobody needs (a note in a store that may be stopped): what it throws is logged for
  * debugging and dropped, as is a call that has not ended by the limit.
  */
 void try_bounded(std::function<void()> call, std::chrono::milliseconds limit);

@@ -1,5 +1,6 @@
 #include "core/comm/checks.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -48,6 +49,15 @@ void check_tensor(const CheckContext& context, const at::Tensor& tensor, std::st
   }
 }
 
+void check_output(const CheckContext& context, const at::Tensor& tensor, std::string_view role) {
+  check_tensor(context, tensor, role);
+  if (at::has_internal_overlap(tensor) != at::MemOverlap::Yes) return;
+  refuse(context,
+         fmt::format("elements of the {} share memory (shape {}, strides {}), so that they cannot be written",
+                     role, text_of(tensor.sizes()), text_of(tensor.strides())),
+         "an expanded tensor wants clone()");
+}
+
 void check_reduce(const CheckContext& context, const at::Tensor& tensor, ReduceOp op) {
   const bool integral = c10::isIntegralType(tensor.scalar_type(), true);
   const bool bitwise = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
@@ -91,6 +101,13 @@ void check_list(const CheckContext& context, const std::vector<at::Tensor>& tens
   }
 }
 
+void check_outputs(const CheckContext& context, const std::vector<at::Tensor>& tensors,
+                   const at::Tensor& like, bool any_size) {
+  check_list(context, tensors, like, "outputs", any_size);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    check_output(context, tensors[i], fmt::format("element {} of the outputs", i));
+}
+
 void check_list_absent(const CheckContext& context, const std::vector<at::Tensor>& tensors,
                        std::string_view role) {
   if (!tensors.empty())
@@ -103,6 +120,14 @@ void check_parts(const CheckContext& context, const at::Tensor& whole, const at:
     refuse(context, fmt::format("a tensor of {} elements cannot hold {} × {}", whole.numel(), context.size,
                                 part.numel()));
   }
+}
+
+void check_own_part(const CheckContext& context, std::span<const std::int64_t> output_counts,
+                    std::span<const std::int64_t> input_counts) {
+  const auto own = static_cast<std::size_t>(context.rank);
+  if (output_counts[own] == input_counts[own]) return;
+  refuse(context, fmt::format("rank {} gives itself {} elements and takes {}", context.rank,
+                              input_counts[own], output_counts[own]));
 }
 
 std::vector<std::int64_t> check_splits(const CheckContext& context, const at::Tensor& tensor,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "core/comm/rendezvous.h"
 
@@ -69,8 +70,7 @@ void init_process_group(const InitProcessGroupOptions& options) {
   ProcessGroupOptions group_options;
   group_options.timeout = options.timeout;
   // What joining took is no longer there for the connections.
-  group_options.init_timeout = std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()),
-                                        std::chrono::milliseconds(1));
+  group_options.init_timeout = deadline.remaining_ms();
   group_options.interface = options.interface;
   auto group = std::make_shared<ProcessGroup>(factory, rendezvous->store(), rendezvous->rank(),
                                               rendezvous->world_size(), group_options);
@@ -92,16 +92,15 @@ void init_process_group(const std::string& backend, const std::string& init_meth
 void destroy_process_group(const ProcessGroupPtr& group) {
   auto& state = the_default();
   std::unique_ptr<Rendezvous> rendezvous;  // closed after the group, and both without the lock
-  ProcessGroupPtr closed;
+  ProcessGroupPtr closed = group;
   {
     const std::lock_guard lock(state.mutex);
     if (!group || group == state.group) {
       rendezvous = std::move(state.rendezvous);
-      closed = std::move(state.group);
-      return;
+      closed = std::exchange(state.group, nullptr);
     }
   }
-  group->abort("the process group was destroyed");
+  if (closed) closed->close("it was destroyed by destroy_process_group");
 }
 
 bool is_initialized() {

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/comm/bounded.h"
 #include "core/comm/group_state.h"
+#include "core/comm/named_store.h"
 #include "core/comm/post_mortem.h"
 
 namespace dtorch {
@@ -39,7 +40,7 @@ Cause classify(const std::exception_ptr& error, const std::vector<int>& waiting_
   } catch (const Error& known) {
     return {known.kind(), known.what(), {}, known.help(), false};
   } catch (const std::exception& other) {
-    return {ErrorKind::training, other.what(), {}, {}, false};
+    return {ErrorKind::training, first_lines(other), {}, {}, false};
   }
 }
 
@@ -163,6 +164,19 @@ void ProcessGroup::Impl::fail(const RingEntry& entry, const std::exception_ptr& 
   throw result;
 }
 
+void ProcessGroup::Impl::close(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex);
+    if (poison) return;
+    if (unfinished() == nullptr) {
+      poison =
+          CollectiveError(ErrorKind::usage, fmt::format("process group '{}': {}", options.name, reason), {});
+      return;
+    }
+  }
+  abort(reason);
+}
+
 void ProcessGroup::Impl::abort(const std::string& reason) {
   std::vector<std::weak_ptr<Impl>> groups;
   {
@@ -176,11 +190,9 @@ void ProcessGroup::Impl::abort(const std::string& reason) {
   {
     const std::lock_guard lock(mutex);
     if (poison) return;
-    const auto unfinished =
-        std::find_if(ring.begin(), ring.end(), [](const auto& one) { return !one.work->is_completed(); });
     CollectiveRecord record;
-    if (unfinished != ring.end()) {
-      record = unfinished->record();
+    if (const auto* entry = unfinished()) {
+      record = entry->record();
       note.sequence = record.sequence;
       note.call = record.operation;
     }

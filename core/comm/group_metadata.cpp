@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/comm/bounded.h"
 #include "core/comm/group_state.h"
 
 namespace dtorch {
@@ -52,10 +53,17 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
   if (timeout) options.timeout = *timeout;
   const auto me = std::find(ranks.begin(), ranks.end(), rank());
   if (me == ranks.end()) return nullptr;
-  auto group = std::make_shared<ProcessGroup>(impl_->factory, impl_->parent_store,
-                                              static_cast<int>(me - ranks.begin()),
-                                              static_cast<int>(ranks.size()), std::move(options));
+  const auto made = std::make_shared<std::shared_ptr<ProcessGroup>>();
+  const int my_rank = static_cast<int>(me - ranks.begin());
+  // On a thread of its own, so that an abort of this group ends the wait for the new one's ranks.
+  run_watched(
+      [made, parent = impl_, my_rank, size = static_cast<int>(ranks.size()), options] {
+        *made = std::make_shared<ProcessGroup>(parent->factory, parent->parent_store, my_rank, size, options);
+      },
+      [this] { impl_->throw_if_poisoned(); });
+  auto group = std::move(*made);
   const std::lock_guard lock(impl_->mutex);
+  if (impl_->poison) throw *impl_->poison;
   std::erase_if(impl_->children, [](const auto& child) { return child.expired(); });
   impl_->children.push_back(group->impl_);
   return group;

@@ -23,7 +23,7 @@ CallSignature signature_of(Operation operation, ReduceOp op, int root = -1) {
 
 WorkPtr start_all_reduce(ProcessGroup::Impl& group, const at::Tensor& tensor, ReduceOp op, bool agreed) {
   const auto check = group.checking("all_reduce");
-  check_tensor(check, tensor, "tensor");
+  check_output(check, tensor, "tensor");
   check_reduce(check, tensor, op);
   auto staged = stage_in_place(tensor);
   return group.launch(
@@ -46,7 +46,7 @@ WorkPtr ProcessGroup::all_reduce_coalesced(std::vector<at::Tensor>& tensors, Red
   const auto check = impl_->checking("all_reduce_coalesced");
   if (tensors.empty()) throw Error(ErrorKind::usage, "all_reduce_coalesced: no tensors");
   for (const auto& tensor : tensors) {
-    check_tensor(check, tensor, "tensor");
+    check_output(check, tensor, "tensor");
     check_same_dtype(check, tensor, tensors.front());
   }
   check_reduce(check, tensors.front(), op);
@@ -61,7 +61,7 @@ WorkPtr ProcessGroup::all_reduce_coalesced(std::vector<at::Tensor>& tensors, Red
 
 WorkPtr ProcessGroup::reduce(at::Tensor& tensor, int root, ReduceOp op) {
   const auto check = impl_->checking("reduce");
-  check_tensor(check, tensor, "tensor");
+  check_output(check, tensor, "tensor");
   check_reduce(check, tensor, op);
   check_rank(check, root, "root");
   auto staged = stage_in_place(tensor);
@@ -74,7 +74,7 @@ WorkPtr ProcessGroup::reduce(at::Tensor& tensor, int root, ReduceOp op) {
 
 WorkPtr ProcessGroup::broadcast(at::Tensor& tensor, int root) {
   const auto check = impl_->checking("broadcast");
-  check_tensor(check, tensor, "tensor");
+  check_output(check, tensor, "tensor");
   check_rank(check, root, "root");
   auto staged = stage_in_place(tensor);
   if (rank() == root) staged.finish = nullptr;
@@ -87,7 +87,7 @@ WorkPtr ProcessGroup::broadcast(at::Tensor& tensor, int root) {
 WorkPtr ProcessGroup::all_gather(std::vector<at::Tensor>& outputs, const at::Tensor& input) {
   const auto check = impl_->checking("all_gather");
   check_tensor(check, input, "input");
-  check_list(check, outputs, input, "outputs");
+  check_outputs(check, outputs, input);
   const auto in = stage_input(input);
   auto out = stage_outputs(outputs, input);
   return impl_->launch(
@@ -98,7 +98,7 @@ WorkPtr ProcessGroup::all_gather(std::vector<at::Tensor>& outputs, const at::Ten
 WorkPtr ProcessGroup::all_gather_into_tensor(at::Tensor& output, const at::Tensor& input) {
   const auto check = impl_->checking("all_gather_into_tensor");
   check_tensor(check, input, "input");
-  check_tensor(check, output, "output");
+  check_output(check, output, "output");
   check_parts(check, output, input);
   const auto in = stage_input(input);
   auto out = stage_output(output);
@@ -113,7 +113,7 @@ WorkPtr ProcessGroup::gather(std::vector<at::Tensor>& outputs, const at::Tensor&
   check_rank(check, root, "root");
   Staged out;
   if (rank() == root) {
-    check_list(check, outputs, input, "outputs");
+    check_outputs(check, outputs, input);
     out = stage_outputs(outputs, input);
   } else {
     check_list_absent(check, outputs, "outputs");
@@ -126,7 +126,7 @@ WorkPtr ProcessGroup::gather(std::vector<at::Tensor>& outputs, const at::Tensor&
 
 WorkPtr ProcessGroup::scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, int root) {
   const auto check = impl_->checking("scatter");
-  check_tensor(check, output, "output");
+  check_output(check, output, "output");
   check_rank(check, root, "root");
   at::Tensor in;
   if (rank() == root) {
@@ -143,7 +143,7 @@ WorkPtr ProcessGroup::scatter(at::Tensor& output, const std::vector<at::Tensor>&
 
 WorkPtr ProcessGroup::reduce_scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, ReduceOp op) {
   const auto check = impl_->checking("reduce_scatter");
-  check_tensor(check, output, "output");
+  check_output(check, output, "output");
   check_list(check, inputs, output, "inputs");
   check_reduce(check, output, op);
   const auto in = stage_inputs(inputs, output);
@@ -156,7 +156,7 @@ WorkPtr ProcessGroup::reduce_scatter(at::Tensor& output, const std::vector<at::T
 
 WorkPtr ProcessGroup::reduce_scatter_tensor(at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   const auto check = impl_->checking("reduce_scatter_tensor");
-  check_tensor(check, output, "output");
+  check_output(check, output, "output");
   check_tensor(check, input, "input");
   check_parts(check, input, output);
   check_reduce(check, output, op);
@@ -173,11 +173,12 @@ WorkPtr ProcessGroup::all_to_all(std::vector<at::Tensor>& outputs, const std::ve
   if (inputs.empty()) throw Error(ErrorKind::usage, "all_to_all: no inputs");
   check_tensor(check, inputs.front(), "first input");
   check_list(check, inputs, inputs.front(), "inputs", true);
-  check_list(check, outputs, inputs.front(), "outputs", true);
+  check_outputs(check, outputs, inputs.front(), true);
   std::vector<std::int64_t> input_counts;
   std::vector<std::int64_t> output_counts;
   for (const auto& tensor : inputs) input_counts.push_back(tensor.numel());
   for (const auto& tensor : outputs) output_counts.push_back(tensor.numel());
+  check_own_part(check, output_counts, input_counts);
   const auto in = stage_inputs(inputs, inputs.front());
   auto out = stage_outputs(outputs, inputs.front());
   return impl_->launch(
@@ -193,10 +194,11 @@ WorkPtr ProcessGroup::all_to_all_single(at::Tensor& output, const at::Tensor& in
                                         const std::vector<std::int64_t>& input_splits) {
   const auto check = impl_->checking("all_to_all_single");
   check_tensor(check, input, "input");
-  check_tensor(check, output, "output");
+  check_output(check, output, "output");
   check_same_dtype(check, output, input);
   const auto output_counts = check_splits(check, output, output_splits, "output");
   const auto input_counts = check_splits(check, input, input_splits, "input");
+  check_own_part(check, output_counts, input_counts);
   const auto in = stage_input(input);
   auto out = stage_output(output);
   return impl_->launch(
@@ -220,7 +222,7 @@ WorkPtr ProcessGroup::send(const at::Tensor& tensor, int destination, int tag) {
 
 WorkPtr ProcessGroup::recv(at::Tensor& tensor, int source, int tag) {
   const auto check = impl_->checking("recv");
-  check_tensor(check, tensor, "tensor");
+  check_output(check, tensor, "tensor");
   check_rank(check, source, "source");
   if (source == rank()) throw Error(ErrorKind::usage, "recv: a rank cannot receive from itself");
   auto out = stage_output(tensor);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "core/base/log.h"
@@ -47,7 +48,7 @@ CollectiveRecord RingEntry::record() const {
   result.operation = describe(signature);
   result.bytes = bytes;
   result.started = started;
-  if (work) result.finished = work->completed_at();
+  result.finished = work->completed_at();
   return result;
 }
 
@@ -73,6 +74,12 @@ CheckContext ProcessGroup::Impl::checking(std::string_view operation) const {
 void ProcessGroup::Impl::throw_if_poisoned() const {
   const std::lock_guard lock(mutex);
   if (poison) throw *poison;
+}
+
+const RingEntry* ProcessGroup::Impl::unfinished() const {
+  const auto found =
+      std::find_if(ring.begin(), ring.end(), [](const auto& entry) { return !entry.work->is_completed(); });
+  return found == ring.end() ? nullptr : &*found;
 }
 
 WorkPtr ProcessGroup::Impl::launch(CallSignature signature, const at::Tensor& tensor, const Start& start,

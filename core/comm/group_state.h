@@ -17,7 +17,7 @@ struct RingEntry {
   CallSignature signature;
   std::uint64_t bytes = 0;
   Clock::time_point started;
-  WorkPtr work;  ///< null while it is being started
+  WorkPtr work;
 
   CollectiveRecord record() const;
 };
@@ -37,8 +37,11 @@ struct ProcessGroup::Impl : std::enable_shared_from_this<ProcessGroup::Impl> {
   /** Called by the first failing wait; blocks up to about a second, poisons, throws. */
   [[noreturn]] void fail(const RingEntry& entry, const std::exception_ptr& error,
                          const std::vector<int>& waiting_for);
+  void close(const std::string& reason);
   void abort(const std::string& reason);
   void throw_if_poisoned() const;
+  /** The oldest call under way, or null. With the mutex held. */
+  const RingEntry* unfinished() const;
   CheckContext checking(std::string_view operation) const;
 
   const BackendFactory& factory;

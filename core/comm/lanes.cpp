@@ -7,16 +7,14 @@ namespace dtorch {
 WorkPtr Lanes::push(int peer, Operation direction, int tag, WorkQueue::Job job) {
   const Key key{peer, direction, tag};
   const std::lock_guard lock(mutex_);
-  auto& lane = lanes_[key];
-  if (!lane) {
+  auto lane = lanes_.find(key);
+  if (lane == lanes_.end()) {
     // Programs that number their messages would otherwise gather a thread for each tag.
-    std::erase_if(lanes_, [&key](const auto& entry) {
-      return entry.first != key && entry.second && entry.second->idle();
-    });
-    lane = std::make_unique<WorkQueue>(checkup_);
-    if (failed_) lane->fail(failed_);
+    std::erase_if(lanes_, [](const auto& entry) { return entry.second->idle(); });
+    lane = lanes_.emplace(key, std::make_unique<WorkQueue>(checkup_)).first;
+    if (failed_) lane->second->fail(failed_);
   }
-  return lane->push(std::move(job), {peer});
+  return lane->second->push(std::move(job), {peer});
 }
 
 void Lanes::fail(const std::exception_ptr& error) {

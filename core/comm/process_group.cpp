@@ -1,7 +1,5 @@
 #include "core/comm/process_group.h"
 
-#include <algorithm>
-
 #include "core/comm/group_state.h"
 
 namespace dtorch {
@@ -20,6 +18,7 @@ int ProcessGroup::size() const { return impl_->size; }
 std::string_view ProcessGroup::backend_name() const { return impl_->backend->name(); }
 const std::string& ProcessGroup::name() const { return impl_->options.name; }
 std::chrono::milliseconds ProcessGroup::timeout() const { return impl_->options.timeout; }
+void ProcessGroup::close(const std::string& reason) { impl_->close(reason); }
 void ProcessGroup::abort(const std::string& reason) { impl_->abort(reason); }
 std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) { return impl_->backend->allocate(bytes); }
 std::chrono::nanoseconds ProcessGroup::time_waiting() const {
@@ -35,10 +34,8 @@ std::vector<CollectiveRecord> ProcessGroup::recent() const {
 
 std::optional<CollectiveRecord> ProcessGroup::current() const {
   const std::lock_guard lock(impl_->mutex);
-  const auto unfinished = std::find_if(impl_->ring.begin(), impl_->ring.end(),
-                                       [](const auto& entry) { return !entry.work->is_completed(); });
-  if (unfinished == impl_->ring.end()) return std::nullopt;
-  return unfinished->record();
+  const auto* entry = impl_->unfinished();
+  return entry != nullptr ? std::optional(entry->record()) : std::nullopt;
 }
 
 }  // namespace dtorch

@@ -82,11 +82,14 @@ class ProcessGroup {
   /** Every rank's bytes, in rank order. Blocks. For small metadata: agreed digests, step counts, names. */
   std::vector<std::string> all_gather_bytes(const std::string& mine);
 
-  /** A group of these ranks, in this order. Collective over *this* group; null on ranks outside the new one.
-   */
+  /** A group of these ranks, in this order. Collective over *this* group; null on ranks outside the new one. Blocks
+   * until they have all come, init_timeout, or an abort of this group. */
   std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks,
                                           std::optional<std::chrono::milliseconds> timeout = {});
 
+  /** Every later call is refused with Error(usage, reason). Aborts if something is unfinished; else the peers do not
+   * notice: those that are still busy get what this rank gave them. Any thread. */
+  void close(const std::string& reason);
   /** Wakes all waiters and poisons the group and those made from it. Any thread. */
   void abort(const std::string& reason);
   /** The last collectives, oldest first. Any thread. */

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "core/parallel/ddp.h"
+#include "dtorch/distributed.h"
 
 namespace dtorch {
 
 /**
  * DistributedDataParallel with the module's own type, so that a forward pass is one call:
  *
- *     auto model = dtorch::DDP(Net(), group);
+ *     auto model = dtorch::DDP(Net());        // over the default group
  *     auto loss = criterion(model(data), target);
  *     loss.backward();                        // gradients are averages over the group now
  *
@@ -26,10 +27,11 @@ namespace dtorch {
 template <class M>
 class DDP {
  public:
-  /** Blocks until all ranks have come. Throws as DistributedDataParallel. */
-  DDP(std::shared_ptr<M> module, ProcessGroupPtr group, DdpOptions options = {})
-      : module_(module), parallel_(std::move(module), std::move(group), options) {}
-  DDP(const torch::nn::ModuleHolder<M>& module, ProcessGroupPtr group, DdpOptions options = {})
+  /** A null group is the default one. Blocks until all ranks have come. Throws as DistributedDataParallel. */
+  explicit DDP(std::shared_ptr<M> module, ProcessGroupPtr group = nullptr, DdpOptions options = {})
+      : module_(module), parallel_(std::move(module), group ? std::move(group) : default_group(), options) {}
+  explicit DDP(const torch::nn::ModuleHolder<M>& module, ProcessGroupPtr group = nullptr,
+               DdpOptions options = {})
       : DDP(module.ptr(), std::move(group), options) {}
 
   /** The module's forward pass. With find_unused_parameters it must return a tensor, or a tuple or range of

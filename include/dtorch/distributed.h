@@ -31,7 +31,8 @@ void init_process_group(const InitProcessGroupOptions& options);
 /** The same, in the order of the tutorial. */
 void init_process_group(const std::string& backend, const std::string& init_method, int rank, int world_size,
                         std::chrono::milliseconds timeout = std::chrono::milliseconds(1'800'000));
-/** Closes the default group, or only this one. Ranks need not call it at the same time. */
+/** Closes the default group, or only this one: later calls on it are refused, whoever still holds it. Ranks need not call
+ * it at the same time: what this rank has given the others, they get. Throws nothing. */
 void destroy_process_group(const ProcessGroupPtr& group = nullptr);
 bool is_initialized();
 /** The default group. Throws Error(usage) before init_process_group. */

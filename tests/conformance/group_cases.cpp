@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <thread>
 
 #include "tests/conformance/harness.h"
@@ -87,6 +88,11 @@ void bytes(Rank& rank) {
   for (const auto& empty : group->all_gather_bytes("")) expect(empty.empty(), "no bytes");
 }
 
+void refuses(const std::function<void()>& call, const std::string& part) {
+  const auto thrown = expect_error(call, ErrorKind::usage);
+  expect(contains(thrown.message, part), "'" + thrown.message + "' lacks '" + part + "'");
+}
+
 /** A refused argument harms nobody: the group goes on. */
 void arguments(Rank& rank) {
   const auto group = rank.group();
@@ -96,10 +102,7 @@ void arguments(Rank& rank) {
   at::Tensor complex = at::ones({4}, at::kComplexFloat);
   at::Tensor undefined;
   std::vector<at::Tensor> none;
-  const auto refuses = [&](const std::function<void()>& call, const std::string& part) {
-    const auto thrown = expect_error(call, ErrorKind::usage);
-    expect(contains(thrown.message, part), "'" + thrown.message + "' lacks '" + part + "'");
-  };
+  at::Tensor repeated = at::ones({1}).expand({4});
   refuses([&] { group->all_reduce(ints, ReduceOp::avg); }, "all_reduce: no average of Int");
   refuses([&] { group->all_reduce(floats, ReduceOp::bxor); }, "all_reduce: no bxor of Float");
   refuses([&] { group->all_reduce(shorts); }, "unsupported type Short");
@@ -112,10 +115,50 @@ void arguments(Rank& rank) {
   refuses([&] { group->all_gather_into_tensor(floats, floats); }, "cannot hold");
   refuses([&] { group->send(floats, rank.rank()); }, "itself");
   refuses([&] { group->all_to_all_single(floats, floats, {1, 2, 3, 4, 5, 6, 7}, {}); }, "splits");
+  refuses([&] { group->all_reduce(repeated); }, "share memory");
+  refuses([&] { group->broadcast(repeated, 0); }, "share memory");
+  std::vector<at::Tensor> list(static_cast<std::size_t>(rank.world()), repeated);
+  refuses([&] { group->all_gather(list, floats); }, "share memory");
   refuses([&] { group->new_group({0, 0}); }, "distinct");
   refuses([&] { group->new_group({99}); }, "99");
   group->all_reduce(floats)->wait();
   expect_equal(floats, at::full({4}, rank.world(), at::kFloat), "the group after refusals");
+}
+
+/** What a rank keeps for itself has two sizes, which nobody else can compare. */
+void own_part_of_all_to_all(Rank& rank) {
+  const auto group = rank.group();
+  const auto world = static_cast<std::size_t>(rank.world());
+  const auto own = static_cast<std::size_t>(rank.rank());
+  std::vector<std::int64_t> taken(world, 1);
+  std::vector<std::int64_t> given(world, 1);
+  given[own] = 3;
+  at::Tensor output = at::zeros({rank.world()});
+  const at::Tensor input = at::ones({rank.world() + 2});
+  const std::string text = "gives itself 3 elements and takes 1";
+  refuses([&] { group->all_to_all_single(output, input, taken, given)->wait(); }, text);
+  std::vector<at::Tensor> outputs(world, at::zeros({1}));
+  std::vector<at::Tensor> inputs(world, at::ones({1}));
+  inputs[own] = at::ones({3});
+  refuses([&] { group->all_to_all(outputs, inputs)->wait(); }, text);
+  group->barrier()->wait();
+}
+
+/** A rank that has what it wants may close a group; the others get what it gave them. */
+void closed_while_others_are_busy(Rank& rank) {
+  const auto group = rank.group();
+  std::vector<int> all(static_cast<std::size_t>(rank.world()));
+  std::iota(all.begin(), all.end(), 0);
+  for (const std::int64_t size : {10, 200'000}) {
+    const auto sub = group->new_group(all);
+    at::Tensor tensor = at::full({size}, rank.rank() == 0 ? 7.0 : 0.0);
+    std::this_thread::sleep_for(milliseconds(200) * rank.rank());
+    sub->broadcast(tensor, 0)->wait();
+    sub->close("closed by the test");
+    expect_equal(tensor, at::full({size}, 7.0), "what rank 0 gave before it closed the group");
+    refuses([&] { sub->barrier(); }, "closed by the test");
+  }
+  group->barrier()->wait();
 }
 
 void records(Rank& rank) {
@@ -153,6 +196,8 @@ constexpr std::array kGroupCases{
     Case{"SubGroups", 1, sub_groups},
     Case{"Bytes", 1, bytes},
     Case{"Arguments", 2, arguments},
+    Case{"OwnPartOfAllToAll", 1, own_part_of_all_to_all},
+    Case{"ClosedWhileOthersAreBusy", 2, closed_while_others_are_busy},
     Case{"Records", 2, records},
     Case{"TensorsWithGradients", 1, tensors_with_gradients},
 };

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dtorch/data.h"
 #include "dtorch/ddp.h"
 #include "dtorch/distributed.h"
 
@@ -103,6 +104,39 @@ void groups(int rank) {
   dtorch::monitored_barrier(nullptr, std::chrono::seconds(20));
 }
 
+/** Eight images of one pixel: item i is i everywhere. */
+class Counting : public dtorch::ImageDataset {
+ public:
+  std::int64_t size() const override { return labels_.size(0); }
+  const at::Tensor& images() const override { return images_; }
+  const at::Tensor& labels() const override { return labels_; }
+
+ private:
+  at::Tensor labels_ = at::arange(8, at::kLong);
+  at::Tensor images_ = labels_.to(at::kByte).view({8, 1, 1});
+};
+
+void data(int rank) {
+  const auto dataset = std::make_shared<Counting>();
+  auto sampler = dtorch::distributed_sampler(dataset->size(), {.shuffle = false});
+  dtorch::DataLoader loader(dataset, {.batch_size = 3});
+  REQUIRE(sampler.size() == 4 && loader.batches(sampler.size()) == 2);
+  sampler.set_epoch(1);
+  loader.start(sampler.indices());
+  std::vector<at::Tensor> targets;
+  while (const auto batch = loader.next()) {
+    REQUIRE(at::equal(batch->inputs.flatten(), batch->targets.to(at::kFloat).div(255)));
+    targets.push_back(batch->targets);
+  }
+  REQUIRE(at::equal(at::cat(targets), at::arange(rank, 8, 2, at::kLong)));
+}
+
+void training_over_the_default_group(int rank) {
+  dtorch::DDP model(torch::nn::Linear(3, 1));
+  model(at::full({2, 3}, rank + 1.0)).sum().backward();
+  REQUIRE(holds(model->weight.grad(), 3) && holds(model->bias.grad(), 2));
+}
+
 void training(int rank) {
   dtorch::DdpOptions options;
   options.uneven_inputs = true;
@@ -149,10 +183,13 @@ int main(int argc, char** argv) {
     reductions(rank);
     movements(rank);
     groups(rank);
+    data(rank);
+    training_over_the_default_group(rank);
     training(rank);
     dtorch::barrier();
+    const auto held = dtorch::default_group();
     dtorch::destroy_process_group();
-    REQUIRE(!dtorch::is_initialized());
+    REQUIRE(!dtorch::is_initialized() && refused([&] { dtorch::barrier(held); }));
   }
   std::cout << "done" << std::endl;
   return 0;

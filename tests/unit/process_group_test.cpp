@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <future>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -27,6 +28,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 /** Every operation runs `behaviour`; abort() is noted. */
 class PuppetBackend : public Backend {
@@ -250,6 +252,78 @@ TEST_F(ProcessGroupTest, AbortDoesNotNeedACollectiveUnderWay) {
   pg->abort("another rank failed");
   EXPECT_THAT(failure_of(*pg).what(), HasSubstr("another rank failed"));
   EXPECT_FALSE(pg->current().has_value());
+}
+
+/** gloo, whose every backend but the first one calls a hook before it is made. */
+class HookedFactory : public BackendFactory {
+ public:
+  explicit HookedFactory(std::function<void()> hook) : hook_(std::move(hook)) {}
+  std::string_view name() const override { return "hooked"; }
+  Availability probe() const override { return {}; }
+  std::unique_ptr<Backend> create(const StorePtr& store, int rank, int world,
+                                  const BackendOptions& options) const override {
+    if (made_++ > 0) {
+      over_.set_value_at_thread_exit();
+      hook_();
+    }
+    return find_backend("gloo").create(store, rank, world, options);
+  }
+  /** Waits for the thread that has called the hook: it uses this object. */
+  void await_end() const { over_.get_future().wait_for(std::chrono::seconds(30)); }
+
+ private:
+  const std::function<void()> hook_;
+  mutable std::atomic<int> made_{0};
+  mutable std::promise<void> over_;
+};
+
+std::optional<CollectiveError> failure_of_new_group(ProcessGroup& parent) {
+  try {
+    parent.new_group({0});
+  } catch (const CollectiveError& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+TEST(NewGroupTest, AbortWakesWhoWaitsForTheRanksOfANewGroup) {
+  std::promise<void> waiting;
+  std::promise<void> come;
+  const HookedFactory factory([&] {
+    waiting.set_value();
+    come.get_future().wait_for(std::chrono::seconds(20));
+  });
+  ProcessGroup parent(factory, c10::make_intrusive<c10d::HashStore>(), 0, 1, {});
+  std::thread aborter([&] {
+    waiting.get_future().wait();
+    parent.abort("another rank failed");
+  });
+  const auto begin = Clock::now();
+  const auto error = failure_of_new_group(parent);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));
+  aborter.join();
+  come.set_value();
+  factory.await_end();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind(), ErrorKind::lost);
+  EXPECT_THAT(error->what(), HasSubstr("another rank failed"));
+}
+
+TEST(NewGroupTest, AGroupThatIsAbortedMeanwhileHasNoNewOnes) {
+  ProcessGroup* aborted = nullptr;
+  const HookedFactory factory([&] { aborted->abort("another rank failed"); });
+  ProcessGroup parent(factory, c10::make_intrusive<c10d::HashStore>(), 0, 1, {});
+  aborted = &parent;
+  const auto error = failure_of_new_group(parent);
+  factory.await_end();
+  ASSERT_TRUE(error.has_value());
+  EXPECT_THAT(error->what(), HasSubstr("another rank failed"));
+}
+
+TEST_F(ProcessGroupTest, WhatLibtorchThrowsIsToldWithoutItsStack) {
+  const auto pg = group([] { at::ones({2}) + at::ones({3}); });
+  EXPECT_THAT(failure_of(*pg).what(),
+              AllOf(HasSubstr("must match"), Not(HasSubstr("Exception raised from"))));
 }
 
 TEST(RegistryTest, KnowsItsBackends) {
