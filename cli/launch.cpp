@@ -15,6 +15,7 @@
 #include "cli/outlet.h"
 #include "cli/terminal.h"
 #include "core/base/endpoint.h"
+#include "core/base/nearest.h"
 #include "core/launch/launcher.h"
 #include "core/launch/spawn.h"
 #include "core/report/text.h"
@@ -117,6 +118,20 @@ void check(LaunchArguments& arguments) {
   add_python(arguments);
 }
 
+/** Words before the program that no option is: `--nproc_per_node 2` must not be looked for as a program. */
+void refuse_unknown_option(const CLI::App& command, const std::vector<std::string>& program) {
+  if (program.empty() || !program.front().starts_with('-')) return;
+  const std::string given = program.front().substr(0, program.front().find('='));
+  std::vector<std::string> names;
+  for (const auto* option : command.get_options())
+    for (const auto& name : option->get_lnames()) names.push_back("--" + name);
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  const std::string_view near = nearest(given, candidates);
+  throw Error(ErrorKind::usage, fmt::format("unknown option '{}'", given),
+              near.empty() ? "see dtorch launch --help; the program stands last: -n 2 -- PROGRAM ARGS"
+                           : fmt::format("did you mean '{}'?", near));
+}
+
 int run_launch(LaunchArguments& arguments) {
   check(arguments);
   arguments.options.executable = executable_path();
@@ -172,7 +187,10 @@ void add_launch(CLI::App& app, Chosen& chosen) {
   command->prefix_command();
   command->callback([arguments, command, &chosen] {
     arguments->options.program = command->remaining();
-    chosen = [arguments] { return run_launch(*arguments); };
+    chosen = [arguments, command] {
+      refuse_unknown_option(*command, arguments->options.program);
+      return run_launch(*arguments);
+    };
   });
 }
 

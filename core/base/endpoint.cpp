@@ -127,6 +127,9 @@ Endpoint parse_endpoint(std::string_view text) {
   constexpr std::string_view kForm = "write HOST:PORT or tcp://HOST:PORT, an IPv6 address in brackets";
   check_text(text, {ErrorKind::usage, "the endpoint", std::string(kForm)});
   const Complaint complaint{ErrorKind::usage, fmt::format("'{}'", text), std::string(kForm)};
+  const auto scheme = text.find("://");
+  if (scheme != std::string_view::npos && text.substr(0, scheme) != "tcp")
+    complaint.say(fmt::format(": '{}' is not tcp", text.substr(0, scheme)));
   std::string_view rest = text.substr(text.starts_with("tcp://") ? 6 : 0);
   rest = rest.substr(0, rest.find('?'));
   return parse_host_port(rest, complaint);

@@ -25,6 +25,7 @@
 #include "core/engine/failure.h"
 #include "core/engine/log_forward.h"
 #include "core/engine/preflight.h"
+#include "core/engine/reporting.h"
 #include "core/engine/run.h"
 #include "core/job/load.h"
 #include "core/job/places.h"
@@ -266,6 +267,7 @@ void Agent::serve_pending_gets() {
 }  // namespace
 
 int run_agent(const AgentRequest& request) {
+  quiet_libtorch();  // the store complains, with stacks, of strangers that send it nonsense
   try {
     Agent(request).run();
     return 0;

@@ -93,7 +93,12 @@ void BenchRun::run() {
 }  // namespace
 
 json bench_preflight(const BenchRequest& request) {
-  for (const auto& backend : request.backends) find_backend(backend);
+  try {
+    for (const auto& backend : request.backends) find_backend(backend);
+  } catch (const Error& error) {  // here it is the command line that names them
+    const auto kind = error.kind() == ErrorKind::spec ? ErrorKind::usage : error.kind();
+    throw Error(kind, fmt::format("--backends: {}", error.what()), error.help());
+  }
   return {{"operations", request.operations},
           {"backends", request.backends},
           {"sizes", request.sizes},

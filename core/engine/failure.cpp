@@ -13,6 +13,7 @@
 #include "core/base/host.h"
 #include "core/base/json_text.h"
 #include "core/base/placed.h"
+#include "core/base/units.h"
 #include "core/comm/process_group.h"
 #include "core/comm/rendezvous.h"
 
@@ -31,12 +32,24 @@ void describe_collective(const CollectiveError& error, Failure& failure) {
   failure.consequence = error.kind() == ErrorKind::lost;
 }
 
+/** A message of libtorch's, if there is one, is told without its source line: how much was wanted. */
+void out_of_memory(Failure& failure) {
+  constexpr std::string_view kWanted = "you tried to allocate ";
+  const auto at = failure.message.find(kWanted);
+  const auto bytes =
+      at == std::string::npos ? 0 : std::strtoull(failure.message.c_str() + at + kWanted.size(), nullptr, 10);
+  failure.kind = ErrorKind::os_resource;
+  failure.message =
+      bytes == 0 ? "out of memory" : fmt::format("out of memory: {} could not be had", human_size(bytes));
+  failure.help = "free memory, or ask for less: smaller batches, layers or sizes, or fewer ranks";
+}
+
 void describe(const c10::Error& error, Failure& failure) {
   failure.message = error.what_without_backtrace();
   // libtorch has no type of its own for it.
   const bool memory = failure.message.find("can't allocate memory") != std::string::npos;
-  failure.kind = memory ? ErrorKind::os_resource : ErrorKind::training;
-  if (memory) failure.help = "free memory, or lower loader.batch_size";
+  failure.kind = ErrorKind::training;
+  if (memory) out_of_memory(failure);
 }
 
 }  // namespace
@@ -56,9 +69,7 @@ Failure describe_failure(const std::exception_ptr& exception,
   } catch (const c10::Error& error) {
     describe(error, failure);
   } catch (const std::bad_alloc&) {
-    failure.kind = ErrorKind::os_resource;
-    failure.message = "out of memory";
-    failure.help = "free memory, or lower loader.batch_size";
+    out_of_memory(failure);
   } catch (const std::exception& error) {
     failure.message = fmt::format("internal error: {}", error.what());
   } catch (...) {

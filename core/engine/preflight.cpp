@@ -7,6 +7,7 @@
 #include <torch/version.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "backends/registry/registry.h"
 #include "core/base/error.h"
@@ -56,12 +57,24 @@ std::vector<SpecProblem> step_problems(const JobSpec& spec, const DatasetInfo& i
            "lower world_size, or set sampler.drop_last to false"}};
 }
 
+/** So many compute threads that they would only wait for each other. */
+std::vector<SpecProblem> thread_problems(const JobSpec& spec) {
+  constexpr int kMostPerCore = 8;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  if (cores == 0 || spec.nodes.threads <= kMostPerCore * cores) return {};
+  return {{"nodes.threads",
+           {},
+           fmt::format("{} compute threads a rank are over {} for each of this machine's {} cores",
+                       spec.nodes.threads, kMostPerCore, cores),
+           "leave it out: 0 shares the cores between the ranks"}};
+}
+
 }  // namespace
 
 void check_fits(const JobSpec& spec, const DatasetInfo& info, const SpecPlaces& places, int local_ranks) {
   auto problems = model_misfits(spec.model, info);
-  for (const auto& more :
-       {memory_problems(spec, info, local_ranks, memory_limit()), step_problems(spec, info)})
+  for (const auto& more : {memory_problems(spec, info, local_ranks, memory_limit()),
+                           step_problems(spec, info), thread_problems(spec)})
     problems.insert(problems.end(), more.begin(), more.end());
   places.raise(problems);
 }

@@ -92,6 +92,7 @@ class Walk {
     if (auto value = parse_tree(source, problems_, Variables::replace);
         value && value->kind == Node::Kind::list)
       *node_ = std::move(*value);
+    node_->place = place_;  // what is wrong with the list as a whole is the override's doing
   }
 
   bool step_into_list(std::string_view part) {

@@ -251,11 +251,14 @@ class Reader {
   std::optional<Value> with_unit(const Node& node, const Parse& parse, std::string_view expected,
                                  bool time) const {
     const std::optional<Value> value = node.kind == Node::Kind::scalar ? parse(node.text) : std::nullopt;
-    if (!value) {
-      wrong_type(node, expected, node.kind == Node::Kind::scalar ? unit_repair(node.text, time) : "");
+    const std::string repair = value || node.kind != Node::Kind::scalar ? "" : unit_repair(node.text, time);
+    // Written as it should be, and yet no value: larger than any, or a fraction of the smallest unit.
+    const bool well_written = repair == fmt::format("write {}", node.text);
+    if (!value && !(well_written && node.text.find('.') == std::string::npos)) {
+      wrong_type(node, expected, well_written ? "use a smaller unit, without a fraction" : repair);
       return std::nullopt;
     }
-    if (!in_range(*value, key_.range, parse)) {
+    if (!value || !in_range(*value, key_.range, parse)) {
       out_of_range(node);
       return std::nullopt;
     }

@@ -151,7 +151,8 @@ bool check_text(const Source& source, Problems& problems) {
     const CodePoint c = decode(text, i);
     const Place place{&source, i, 1};
     if (c.length == 0 && i == 0 && (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))) {
-      problems.add(place, "text in UTF-16, not UTF-8", "save it as UTF-8");
+      const bool wide = text.compare(0, 4, std::string_view("\xFF\xFE\0\0", 4)) == 0;
+      problems.add(place, fmt::format("text in UTF-{}, not UTF-8", wide ? 32 : 16), "save it as UTF-8");
       return false;
     }
     if (c.length == 0) {

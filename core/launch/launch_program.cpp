@@ -92,6 +92,7 @@ class Programs {
     } else {
       session_.listen(endpoint);
       port_ = session_.store_port();
+      link_.serve_at({endpoint.host, port_});
       session_.start_agent();
       if (options_.nnodes > 1) session_.serve_store();
     }

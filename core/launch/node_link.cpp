@@ -31,6 +31,8 @@ std::string NodeLink::named(int node, const std::string& host) {
 
 std::string NodeLink::here() const { return node_rank_ < 0 ? host_name() : named(node_rank_, host_name()); }
 
+void NodeLink::serve_at(const Endpoint& endpoint) { where_ = to_string(endpoint); }
+
 void NodeLink::connect(const Endpoint& endpoint) {
   where_ = to_string(endpoint);
   try {

@@ -33,6 +33,8 @@ class NodeLink {
   NodeLink(Session& session, JobObserver& observer, std::chrono::milliseconds limit)
       : session_(session), observer_(observer), limit_(limit) {}
 
+  /** Node 0: where its store is, for messages. */
+  void serve_at(const Endpoint& endpoint);
   /** Other nodes: reaches node 0's store. Throws Error(timeout) that names the endpoint. */
   void connect(const Endpoint& endpoint);
   /** Every node of a job that meets in a folder (file://, shared_filesystem://). */

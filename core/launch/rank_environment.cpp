@@ -13,6 +13,12 @@
 namespace dtorch {
 namespace {
 
+/** A number, or one for each nested level: 4,2. OpenMP libraries pass over anything else and use all cores in every rank. */
+bool threads_are_set() {
+  const char* value = std::getenv("OMP_NUM_THREADS");
+  return value != nullptr && *value >= '1' && *value <= '9';
+}
+
 /** An empty value takes the variable out. */
 std::map<std::string, std::string> variables(const RankPlace& place) {
   const bool master = !place.master_address.empty();
@@ -35,7 +41,7 @@ std::map<std::string, std::string> variables(const RankPlace& place) {
       {"TORCHELASTIC_ERROR_FILE", place.error_file},
       {kJobTag, place.job_tag},
   };
-  if (place.threads > 0 || std::getenv("OMP_NUM_THREADS") == nullptr) {
+  if (place.threads > 0 || !threads_are_set()) {
     const int cores = static_cast<int>(allowed_cores().size());
     const int threads = place.threads > 0 ? place.threads : std::max(1, cores / place.local_world_size);
     result["OMP_NUM_THREADS"] = std::to_string(threads);

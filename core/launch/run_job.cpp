@@ -106,6 +106,7 @@ class Job {
     if (serves) endpoint_.port = session_.store_port();
     session_.start_agent();
     if (serves) session_.serve_store();
+    if (serves) link_.serve_at(endpoint_);
     if (options_.dry_run || nnodes() == 1) return;
     if (!has_store()) {
       link_.connect(options_.init_method);

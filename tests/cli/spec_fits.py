@@ -50,6 +50,15 @@ class Case(DtorchTest):
         return result.err
 
 
+class ThreadsTest(Case):
+    def test_more_threads_than_the_cores_can_turn_to(self):
+        self.put("job.yaml", (IDX + "nodes: {threads: 4096}\n").encode())
+        if os.cpu_count() >= 512:
+            self.skipTest("here that is no mistake")
+        err = self.refused(78)
+        self.assertIn("job.yaml:9:18: error: 4096 compute threads a rank are over 8 for each", err)
+
+
 class ShapesTest(Case):
     def test_the_job_runs_as_it_stands(self):
         result = self.run_job("loader.batch_size=16777216", "eval.batch_size=16777216")

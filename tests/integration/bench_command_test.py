@@ -83,8 +83,15 @@ class Bench(DtorchTest):
 
     def test_an_unknown_backend(self):
         result = self.bench("allreduce", *QUICK, "--backends", "gloo,carrier_pigeon")
-        self.assertIn(result.code, (69, 78))
+        self.assert_exit(result, 64)
         self.assertIn("carrier_pigeon", result.err)
+
+    def test_a_size_that_no_memory_holds(self):
+        result = self.bench("allreduce", "-b", "64TiB", "-e", "64TiB", "--world", "1")
+        self.assert_exit(result, 71)
+        self.assertIn("out of memory: 64 TiB could not be had", result.err)
+        self.assertNotIn("enforce fail", result.err)
+        self.assertNotIn("loader", result.err)
 
     def test_one_rank_is_warned_of(self):
         result = self.bench("allreduce", *QUICK, "--world", "1")

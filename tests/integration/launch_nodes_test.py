@@ -119,7 +119,7 @@ class Nodes(DtorchTest):
         with self.node(0, "true", "--timeout", "4", nnodes=4) as first, self.node(2, "true", nnodes=4) as third:
             for result in self.wait(first, third):
                 self.assert_exit(result, 124)
-                self.assertIn("nodes 1, 3 of 4 did not come", result.err)
+                self.assertIn(f"nodes 1, 3 of 4 did not come to 127.0.0.1:{self.port} within", result.err)
                 host = socket.gethostname()
                 self.assertIn(f"nodes 1, 3 of 4 have not come; here: node 0 ({host}), node 2 ({host})", result.err)
 

@@ -71,6 +71,12 @@ class Environment(DtorchTest):
         found = self.variables("-n", str(cores + 1))
         self.assertEqual({rank.get("OMP_NUM_THREADS") for rank in found}, {os.environ.get("OMP_NUM_THREADS", "1")})
 
+    def test_threads_that_are_no_number_are_replaced(self):
+        expected = str(len(os.sched_getaffinity(0)))
+        for value in ("", "all", "-1", "0"):
+            self.assertEqual(self.variables("-n", "1", env={"OMP_NUM_THREADS": value})[0]["OMP_NUM_THREADS"], expected, value)
+        self.assertEqual(self.variables("-n", "1", env={"OMP_NUM_THREADS": "4,2"})[0]["OMP_NUM_THREADS"], "4,2")
+
     def test_ranks_are_bound_to_cores(self):
         result = launch("-n", "2", "--bind-cores", "--", "python3", "-c", "import os; print(sorted(os.sched_getaffinity(0)))")
         self.assert_exit(result, 0)
@@ -311,6 +317,14 @@ class Mistakes(DtorchTest):
             result = launch(*arguments)
             self.assert_exit(result, 64)
             self.assertIn(words, result.err)
+
+    def test_an_option_that_is_none_is_not_taken_for_the_program(self):
+        for option, hint in (("--nproc_per_node=2", "did you mean '--nproc-per-node'?"), ("--rdzv-bakend", "see dtorch launch --help"),
+                             ("-x", "see dtorch launch --help")):
+            result = launch(option, "--", "true")
+            self.assert_exit(result, 64)
+            self.assertIn(f"unknown option '{option.split('=')[0]}'", result.err)
+            self.assertIn(hint, result.err)
 
     def test_suggestions(self):
         for arguments, words in [(["lanch"], "did you mean 'launch'?"), (["run", "x.yaml", "--nnode", "2"], "did you mean '--nnodes'?")]:

@@ -89,6 +89,17 @@ TEST(EndpointTest, ReadsNamesAndBothKindsOfAddresses) {
   }
 }
 
+TEST(EndpointTest, NamesASchemeThatIsNotTcp) {
+  for (const auto* wrong : {"file:///nope", "shared_filesystem:///nfs/job", "env://"}) {
+    try {
+      parse_endpoint(wrong);
+      ADD_FAILURE() << wrong;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("is not tcp"), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(AddressTest, LoopbackIsToldWithoutLookingUp) {
   for (const char* host :
        {"localhost", "a.localhost", "127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"})
