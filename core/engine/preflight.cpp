@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 #include <torch/version.h>
 

@@ -1,9 +1,10 @@
 #include "core/train/optimizer.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <torch/optim/sgd.h>
 
 #include "core/base/error.h"
+#include "core/train/sgd.h"
 
 namespace dtorch {
 
@@ -17,8 +18,8 @@ Loss build_loss(const LossSpec& spec) {
   };
 }
 
-std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerSpec& spec,
-                                                         std::vector<at::Tensor> parameters) {
+std::unique_ptr<Optimizer> build_optimizer(const OptimizerSpec& spec,
+                                           const std::vector<at::Tensor>& parameters) {
   if (spec.type != "sgd") {
     throw Error(ErrorKind::spec, fmt::format("optimizer.type: '{}' is not a known optimizer", spec.type),
                 "known optimizers: sgd");
@@ -31,11 +32,7 @@ std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerSpec& sp
             spec.momentum, spec.dampening),
         "set optimizer.momentum, for example to 0.9");
   }
-  return std::make_unique<torch::optim::SGD>(std::move(parameters), torch::optim::SGDOptions(spec.lr)
-                                                                        .momentum(spec.momentum)
-                                                                        .dampening(spec.dampening)
-                                                                        .weight_decay(spec.weight_decay)
-                                                                        .nesterov(spec.nesterov));
+  return make_sgd(spec, parameters);
 }
 
 }  // namespace dtorch

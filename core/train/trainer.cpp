@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -105,7 +104,7 @@ class Trainer {
   Model model_;
   DistributedDataParallel ddp_;
   Loss loss_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   DistributedSampler sampler_;
   DataLoader loader_;
   std::int64_t steps_per_epoch_;

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/optim/optimizer.h>
+#include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
+
+#include <functional>
 
 #include "core/base/error.h"
 
@@ -45,6 +47,93 @@ TEST(OptimizerTest, NesterovWithWeightDecayIsPythonsBitForBit) {
 TEST(OptimizerTest, DampeningIsPythonsBitForBit) {
   EXPECT_THAT(after_four_steps({.lr = 0.3, .momentum = 0.7, .dampening = 0.2, .weight_decay = 0.1}),
               ElementsAreArray({0x1.847f16p-1f, 0x1.27d5eap-3f, 0x1.8a247cp-2f, -0x1.123ef4p+6f}));
+}
+
+// libtorch's SGD makes its step in single operations, as Python's does.
+torch::optim::SGDOptions options_of(const OptimizerSpec& spec) {
+  return torch::optim::SGDOptions(spec.lr)
+      .momentum(spec.momentum)
+      .dampening(spec.dampening)
+      .weight_decay(spec.weight_decay)
+      .nesterov(spec.nesterov);
+}
+
+const std::vector<OptimizerSpec> kKindsOfSgd = {
+    {.lr = 0.1},
+    {.lr = 0.05, .weight_decay = 0.01},
+    {.lr = 0.05, .momentum = 0.9},
+    {.lr = 0.3, .momentum = 0.7, .dampening = 0.2, .weight_decay = 0.1},
+    {.lr = 0.05, .momentum = 0.9, .weight_decay = 0.001, .nesterov = true}};
+
+/** Both optimizers make steps over parameters of these values with the same random gradients. */
+void expect_same_steps(const OptimizerSpec& spec, const std::vector<at::Tensor>& values,
+                       const std::function<bool(int step, std::size_t parameter)>& has_gradient) {
+  std::vector<at::Tensor> ours, theirs;
+  for (const auto& value : values) {
+    ours.push_back(value.detach().clone().requires_grad_());
+    theirs.push_back(value.detach().clone().requires_grad_());
+  }
+  const auto optimizer = build_optimizer(spec, ours);
+  torch::optim::SGD oracle(theirs, options_of(spec));
+  for (int step = 0; step < 6; ++step) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto gradient = has_gradient(step, i) ? at::randn_like(values[i]) : at::Tensor();
+      ours[i].mutable_grad() = gradient;
+      theirs[i].mutable_grad() = gradient.defined() ? gradient.clone() : at::Tensor();
+    }
+    optimizer->step();
+    oracle.step();
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(at::equal(ours[i], theirs[i])) << "parameter " << i << " of " << values[i].sizes();
+  }
+}
+
+TEST(OptimizerTest, SgdHasTheBitsOfSingleOperationsAtAnySize) {
+  at::manual_seed(17);
+  std::vector<at::Tensor> values;
+  for (const auto size : {0, 1, 7, 10, 63, 64, 65, 1001, 65'537}) {
+    values.push_back(at::randn({size}));
+    values.push_back(at::randn({size}, at::kDouble));
+  }
+  for (const auto& spec : kKindsOfSgd) expect_same_steps(spec, values, [](int, std::size_t) { return true; });
+}
+
+TEST(OptimizerTest, SgdTakesUpParametersWhenTheirFirstGradientComes) {
+  at::manual_seed(18);
+  const std::vector<at::Tensor> values = {at::randn({70}), at::randn({70}), at::randn({70})};
+  for (const auto& spec : kKindsOfSgd) {
+    expect_same_steps(spec, values, [](int step, std::size_t parameter) {
+      return parameter == 0 || (parameter == 1 ? step > 2 : step % 2 == 1);
+    });
+  }
+}
+
+TEST(OptimizerTest, SgdFollowsAParametersLayout) {
+  at::manual_seed(19);
+  const auto transposed = at::randn({17, 9}).t();
+  for (const auto& spec : kKindsOfSgd) {
+    expect_same_steps(spec, {transposed}, [](int, std::size_t) { return true; });
+    auto parameter = transposed.clone().requires_grad_();
+    auto oracle = parameter.detach().clone().requires_grad_();
+    ASSERT_EQ(parameter.stride(0), 1);
+    const auto row_major = at::randn({9, 17});
+    parameter.mutable_grad() = row_major;
+    oracle.mutable_grad() = row_major.clone();
+    build_optimizer(spec, {parameter})->step();
+    torch::optim::SGD({oracle}, options_of(spec)).step();
+    EXPECT_TRUE(at::equal(parameter, oracle));
+  }
+}
+
+TEST(OptimizerTest, AParameterWithGapsIsRefused) {
+  try {
+    build_optimizer({.lr = 0.1}, {at::zeros({4}), at::zeros({4, 4}).slice(1, 0, 2)});
+    FAIL() << "a parameter with gaps was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("parameter 2 of 2"));
+  }
 }
 
 TEST(OptimizerTest, CrossEntropyIsTheMeanOverTheBatch) {
