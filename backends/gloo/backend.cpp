@@ -108,6 +108,8 @@ void GlooBackend::abort(const std::string& reason) {
 
 std::shared_ptr<void> GlooBackend::allocate(std::size_t /*bytes*/) { return nullptr; }
 
+std::shared_ptr<void> GlooBackend::allocate_common(std::size_t /*bytes*/) { return nullptr; }
+
 WorkPtr GlooBackend::send(const at::Tensor& tensor, int destination, int tag, Call call) {
   return point_to_point(tensor, destination, tag, std::move(call));
 }

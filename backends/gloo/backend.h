@@ -40,6 +40,7 @@ class GlooBackend : public Backend {
   WorkPtr barrier(Call call) override;
   void abort(const std::string& reason) override;
   std::shared_ptr<void> allocate(std::size_t bytes) override;
+  std::shared_ptr<void> allocate_common(std::size_t bytes) override;
 
  private:
   using Counts = std::vector<std::int64_t>;

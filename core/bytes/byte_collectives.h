@@ -72,6 +72,9 @@ class ByteCollectives {
   /** Memory, zeroed and page-aligned, that collectives move with fewer copies; null when there is none better. Called
    * in the same order with the same size on every rank; may outlive the group. Blocks until `deadline`. */
   virtual std::shared_ptr<void> allocate(std::size_t bytes, Deadline deadline) = 0;
+  /** Memory that is the same on all ranks, zeroed and page-aligned: what one writes, others may read after the
+   * next collective. Null where ranks have none in common. Otherwise as allocate(). */
+  virtual std::shared_ptr<void> allocate_common(std::size_t bytes, Deadline deadline) = 0;
 };
 
 }  // namespace dtorch

@@ -101,6 +101,9 @@ class Backend {
   /** Memory that collectives move without a copy, zeroed and page-aligned; null when the library has nothing
    * better. */
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
+  /** One piece of zeroed memory that all ranks see: what one writes, the others may read after the next
+   * collective. Called in the same order on every rank; blocks; null where ranks have none in common. */
+  virtual std::shared_ptr<void> allocate_common(std::size_t bytes) = 0;
 };
 
 }  // namespace dtorch

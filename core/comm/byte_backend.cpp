@@ -129,6 +129,9 @@ class ByteBackend : public Backend {
   std::shared_ptr<void> allocate(std::size_t bytes) override {
     return collectives_->allocate(bytes, Deadline::after(kAllocateLimit));
   }
+  std::shared_ptr<void> allocate_common(std::size_t bytes) override {
+    return collectives_->allocate_common(bytes, Deadline::after(kAllocateLimit));
+  }
 
  private:
   using Body = std::function<void(const ByteCall&)>;

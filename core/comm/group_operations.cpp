@@ -32,6 +32,21 @@ WorkPtr start_all_reduce(ProcessGroup::Impl& group, const at::Tensor& tensor, Re
       agreed);
 }
 
+WorkPtr start_reduce_scatter(ProcessGroup::Impl& group, const at::Tensor& output, const at::Tensor& input,
+                             ReduceOp op, bool agreed) {
+  const auto check = group.checking("reduce_scatter_tensor");
+  check_output(check, output, "output");
+  check_tensor(check, input, "input");
+  check_parts(check, input, output);
+  check_reduce(check, output, op);
+  const auto in = stage_input(input);
+  auto out = stage_output(output);
+  return group.launch(
+      signature_of(Operation::reduce_scatter, op), out.tensor,
+      [&](Call call) { return group.backend->reduce_scatter(out.tensor, in, op, std::move(call)); },
+      out.finish, agreed);
+}
+
 }  // namespace
 
 WorkPtr ProcessGroup::all_reduce(at::Tensor& tensor, ReduceOp op) {
@@ -155,17 +170,11 @@ WorkPtr ProcessGroup::reduce_scatter(at::Tensor& output, const std::vector<at::T
 }
 
 WorkPtr ProcessGroup::reduce_scatter_tensor(at::Tensor& output, const at::Tensor& input, ReduceOp op) {
-  const auto check = impl_->checking("reduce_scatter_tensor");
-  check_output(check, output, "output");
-  check_tensor(check, input, "input");
-  check_parts(check, input, output);
-  check_reduce(check, output, op);
-  const auto in = stage_input(input);
-  auto out = stage_output(output);
-  return impl_->launch(
-      signature_of(Operation::reduce_scatter, op), out.tensor,
-      [&](Call call) { return impl_->backend->reduce_scatter(out.tensor, in, op, std::move(call)); },
-      out.finish);
+  return start_reduce_scatter(*impl_, output, input, op, false);
+}
+
+WorkPtr ProcessGroup::reduce_scatter_tensor_agreed(at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  return start_reduce_scatter(*impl_, output, input, op, true);
 }
 
 WorkPtr ProcessGroup::all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {

@@ -21,6 +21,10 @@ std::chrono::milliseconds ProcessGroup::timeout() const { return impl_->options.
 void ProcessGroup::close(const std::string& reason) { impl_->close(reason); }
 void ProcessGroup::abort(const std::string& reason) { impl_->abort(reason); }
 std::shared_ptr<void> ProcessGroup::allocate(std::size_t bytes) { return impl_->backend->allocate(bytes); }
+
+std::shared_ptr<void> ProcessGroup::allocate_common(std::size_t bytes) {
+  return impl_->backend->allocate_common(bytes);
+}
 std::chrono::nanoseconds ProcessGroup::time_waiting() const {
   return std::chrono::nanoseconds(impl_->waited_ns.load());
 }

@@ -66,6 +66,9 @@ class ProcessGroup {
   WorkPtr reduce_scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs,
                          ReduceOp op = ReduceOp::sum);
   WorkPtr reduce_scatter_tensor(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::sum);
+  /** As all_reduce_agreed. */
+  WorkPtr reduce_scatter_tensor_agreed(at::Tensor& output, const at::Tensor& input,
+                                       ReduceOp op = ReduceOp::sum);
   WorkPtr all_to_all(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
   /** Splits count rows of dimension 0; empty: even. */
   WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input,
@@ -101,6 +104,8 @@ class ProcessGroup {
 
   /** As Backend::allocate. */
   std::shared_ptr<void> allocate(std::size_t bytes);
+  /** As Backend::allocate_common. */
+  std::shared_ptr<void> allocate_common(std::size_t bytes);
 
   struct Impl;
 

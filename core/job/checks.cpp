@@ -36,6 +36,7 @@ class Checks {
     dataset();
     optimizer();
     worlds();
+    ddp();
     hosts();
   }
 
@@ -154,6 +155,14 @@ class Checks {
           "set 'optimizer.momentum', for example to 0.9");
     if (optimizer.dampening != 0)
       add("optimizer.nesterov", "nesterov needs dampening 0", "remove 'optimizer.dampening'");
+  }
+
+  void ddp() {
+    const DdpSpec& ddp = spec_.ddp;
+    if (!ddp.shard_optimizer || !(ddp.find_unused_parameters || ddp.static_graph)) return;
+    const char* other = ddp.static_graph ? "ddp.static_graph" : "ddp.find_unused_parameters";
+    add("ddp.shard_optimizer", "a sharded optimizer updates all parameters at every step, used or not",
+        fmt::format("remove '{}' or 'ddp.shard_optimizer'", other));
   }
 
   void init_method() {

@@ -59,6 +59,7 @@ struct DdpSpec {
   bool find_unused_parameters = false;
   bool static_graph = false;
   std::string comm_hook = "none";  ///< none | fp16 | bf16
+  bool shard_optimizer = false;
   bool operator==(const DdpSpec&) const = default;
 };
 

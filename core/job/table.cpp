@@ -132,6 +132,9 @@ constexpr std::array kFields{
         in<&JobSpec::ddp, &DdpSpec::static_graph>},
     Field{{"ddp.comm_hook", choice, "none", "none | fp16 | bf16", "Send gradients in 16 bits.", "powersgd"},
           in<&JobSpec::ddp, &DdpSpec::comm_hook>},
+    Field{{"ddp.shard_optimizer", boolean, "false", "",
+           "Each rank updates its share of the parameters (ZeRO's first stage)."},
+          in<&JobSpec::ddp, &DdpSpec::shard_optimizer>},
 
     Field{{"eval", section, "", "", "Evaluation on the test set, by all ranks, exact."}, none},
     Field{{"eval.batch_size", integer, "1000", ">= 1, <= 16777216", "Samples in a batch, per rank."},

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/parallel/flat.h"
 #include "core/parallel/model_state.h"
 #include "core/parallel/reducer.h"
 
@@ -32,7 +33,8 @@ std::vector<std::string> describe(const DdpOptions& options) {
           fmt::format("option broadcast_buffers {}", options.broadcast_buffers),
           fmt::format("option uneven_inputs {}", options.uneven_inputs),
           fmt::format("option divide_by_initial_world_size {}", options.divide_by_initial_world_size),
-          fmt::format("option comm_hook {}", to_string(options.comm_hook))};
+          fmt::format("option comm_hook {}", to_string(options.comm_hook)),
+          fmt::format("option shard_gradients {}", options.shard_gradients)};
 }
 
 /** Everyone's announcements, summed up. */
@@ -142,6 +144,10 @@ void DistributedDataParallel::join() {
   }
   broadcast_tensors(*impl.group, impl.parameters, impl.last_active);
   broadcast_tensors(*impl.group, impl.buffers, impl.last_active);
+}
+
+std::vector<GradientBucket> DistributedDataParallel::gradient_buckets() const {
+  return impl_->reducer->gradient_buckets();
 }
 
 void DistributedDataParallel::zero_grad() { impl_->module->zero_grad(); }

@@ -13,6 +13,8 @@ class Module;
 
 namespace dtorch {
 
+struct GradientBucket;
+
 enum class CommHook { none, fp16, bf16 };
 
 struct DdpOptions {
@@ -27,6 +29,7 @@ struct DdpOptions {
   bool divide_by_initial_world_size =
       true;  ///< with join(): average over all ranks, not only those that still have data
   CommHook comm_hook = CommHook::none;  ///< gradients travel in this precision
+  bool shard_gradients = false;         ///< each rank gets the averages of its share of every bucket only
 };
 
 /**
@@ -76,6 +79,11 @@ class DistributedDataParallel {
    * uneven_inputs.
    */
   void join();
+
+  /** The flat tensors that gradients are slices of, the same on every rank; empty tensors where one rank alone keeps
+   * gradients as autograd makes them. With shard_gradients shard_of() each holds averages after backward(), and
+   * nothing else does. */
+  std::vector<GradientBucket> gradient_buckets() const;
 
   /** Frees the gradients, so that the next backward pass writes them instead of adding to them. */
   void zero_grad();

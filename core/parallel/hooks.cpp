@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "core/parallel/flat.h"
+
 namespace dtorch {
 
 std::string_view to_string(CommHook hook) {
@@ -13,8 +15,8 @@ std::string_view to_string(CommHook hook) {
   return "none";
 }
 
-BucketReduction::BucketReduction(at::Tensor flat, CommHook hook)
-    : flat_(std::move(flat)), wire_(flat_), hook_(hook) {
+BucketReduction::BucketReduction(at::Tensor flat, CommHook hook, bool sharded)
+    : flat_(std::move(flat)), wire_(flat_), hook_(hook), sharded_(sharded) {
   if (hook == CommHook::none) return;
   const auto type = hook == CommHook::fp16 ? at::kHalf : at::kBFloat16;
   if (flat_.scalar_type() != type) wire_ = at::empty(flat_.sizes(), flat_.options().dtype(type));
@@ -23,7 +25,13 @@ BucketReduction::BucketReduction(at::Tensor flat, CommHook hook)
 void BucketReduction::start(ProcessGroup& group, int divisor) {
   if (!wire_.is_same(flat_)) wire_.copy_(flat_);
   if (hook_ != CommHook::none) wire_.div_(divisor);
-  if (group.size() > 1) work_ = group.all_reduce_agreed(wire_);
+  if (group.size() == 1) return;
+  if (sharded_) {
+    auto shard = shard_of(wire_, group);
+    work_ = group.reduce_scatter_tensor_agreed(shard, wire_);
+  } else {
+    work_ = group.all_reduce_agreed(wire_);
+  }
 }
 
 void BucketReduction::finish(Deadline deadline) {

@@ -20,8 +20,9 @@ std::string_view to_string(CommHook hook);
  */
 class BucketReduction {
  public:
-  BucketReduction(at::Tensor flat, CommHook hook);
-  /** Starts the all-reduce. Does not block for long. */
+  /** sharded: only this rank's shard_of() `flat` is averaged; the rest is meaningless then. */
+  BucketReduction(at::Tensor flat, CommHook hook, bool sharded);
+  /** Starts the reduction. Does not block for long. */
   void start(ProcessGroup& group, int divisor);
   /** Blocks until `flat` holds the averages. Throws what the group throws. */
   void finish(Deadline deadline);
@@ -30,6 +31,7 @@ class BucketReduction {
   at::Tensor flat_;
   at::Tensor wire_;  // what is sent; flat_ itself where nothing is compressed
   CommHook hook_;
+  bool sharded_;
   WorkPtr work_;
 };
 

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/parallel/flat.h"
 #include "core/parallel/unused.h"
 
 namespace dtorch {
@@ -38,27 +39,8 @@ struct Reducer::Bucket {
 
 namespace {
 
-// Zeroed memory for a bucket: the backend's own if it has some that it moves without a copy.
-at::Tensor make_flat(ProcessGroup& group, std::int64_t elements, const at::TensorOptions& options) {
-  const auto bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
-  if (options.device().is_cpu() && bytes > 0) {
-    if (auto memory = group.allocate(bytes)) {
-      auto* data = memory.get();
-      return at::from_blob(
-          data, {elements}, [memory = std::move(memory)](void*) {}, options);
-    }
-  }
-  return at::zeros({elements}, options);
-}
-
-// A slice in the parameter's own layout. Not made by view(): Optimizer::zero_grad detaches gradients in
-// place, which autograd forbids on views.
-at::Tensor make_slice(const at::Tensor& flat, std::int64_t offset, const at::Tensor& parameter) {
-  auto slice = at::empty({0}, flat.options());
-  if (parameter.is_non_overlapping_and_dense())
-    return slice.set_(flat.storage(), offset, parameter.sizes(), parameter.strides());
-  return slice.set_(flat.storage(), offset, parameter.sizes());
-}
+// Shards of whole cache lines, whatever the optimizer's vectors.
+constexpr std::int64_t kShardUnit = 64;
 
 bool is_slice(const at::Tensor& gradient, const at::Tensor& slice) {
   return gradient.is_alias_of(slice) && gradient.storage_offset() == slice.storage_offset();
@@ -92,6 +74,7 @@ Reducer::Reducer(const std::vector<NamedTensor>& parameters, ProcessGroupPtr gro
       static_graph_(options.static_graph),
       prescaled_(options.comm_hook == CommHook::none),
       alone_(group_->size() == 1 && prescaled_),
+      sharded_(options.shard_gradients && group_->size() > 1),
       learning_(static_graph_) {
   std::vector<at::Tensor> tensors;
   for (const auto& parameter : parameters) {
@@ -112,13 +95,29 @@ void Reducer::add_bucket(BucketPlan&& plan, CommHook hook) {
   const auto& members = bucket.plan.parameters;
   for (const auto index : members) slots_[index].bucket = buckets_.size() - 1;
   if (alone_) return;
+  if (sharded_) {
+    const auto unit = kShardUnit * group_->size();
+    bucket.plan.elements = (bucket.plan.elements + unit - 1) / unit * unit;
+  }
   const auto& first = slots_[members[0]].parameter.tensor;
   bucket.flat = make_flat(*group_, bucket.plan.elements, first.options().requires_grad(false));
-  bucket.reduction.emplace(bucket.flat, hook);
+  bucket.reduction.emplace(bucket.flat, hook, sharded_);
   for (std::size_t i = 0; i < members.size(); ++i) {
     auto& slot = slots_[members[i]];
     slot.slice = make_slice(bucket.flat, bucket.plan.offsets[i], slot.parameter.tensor);
   }
+}
+
+std::vector<GradientBucket> Reducer::gradient_buckets() const {
+  std::vector<GradientBucket> result;
+  for (const auto& bucket : buckets_) {
+    auto& entry = result.emplace_back();
+    entry.gradients = bucket.flat;
+    entry.offsets = bucket.plan.offsets;
+    for (const auto index : bucket.plan.parameters)
+      entry.parameters.push_back(slots_[index].parameter.tensor);
+  }
+  return result;
 }
 
 Reducer::~Reducer() {

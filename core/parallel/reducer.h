@@ -21,6 +21,8 @@ struct Node;
 
 namespace dtorch {
 
+struct GradientBucket;
+
 /**
  * Gradients live in buckets: flat tensors in which each parameter's .grad is a slice. A hook on every
  * parameter's gradient accumulator scales the gradient by 1/ranks into its slice (in place if .grad already
@@ -55,6 +57,8 @@ class Reducer {
   void note_outputs(const std::vector<at::Tensor>& outputs);
   /** Whether this rank's next pass must share the map of used parameters. */
   bool wants_used_map() const;
+  /** As DistributedDataParallel::gradient_buckets(). */
+  std::vector<GradientBucket> gradient_buckets() const;
   /** Takes part in the other ranks' backward pass with zeros. Blocks. Afterwards this rank's gradients are
    * meaningless. */
   void shadow(const Pass& pass);
@@ -85,6 +89,7 @@ class Reducer {
   const bool static_graph_;
   const bool prescaled_;  // gradients are divided on their way into the bucket, not by a hook
   const bool alone_;      // one rank and nothing to compress: gradients stay where autograd puts them
+  const bool sharded_;    // only this rank's share of each bucket is averaged
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
 

@@ -15,9 +15,11 @@
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
 #include "core/parallel/ddp.h"
+#include "core/parallel/flat.h"
 #include "core/train/evaluate.h"
 #include "core/train/model.h"
 #include "core/train/optimizer.h"
+#include "core/train/sharded_optimizer.h"
 #include "core/train/step_meter.h"
 #include "core/train/stop.h"
 
@@ -50,7 +52,15 @@ DdpOptions ddp_options(const DdpSpec& spec) {
   options.static_graph = spec.static_graph;
   if (spec.comm_hook == "fp16") options.comm_hook = CommHook::fp16;
   if (spec.comm_hook == "bf16") options.comm_hook = CommHook::bf16;
+  options.shard_gradients = spec.shard_optimizer;
   return options;
+}
+
+std::unique_ptr<Optimizer> optimizer_for(const JobSpec& spec, const Model& model,
+                                         const DistributedDataParallel& ddp, const ProcessGroupPtr& group) {
+  if (spec.ddp.shard_optimizer && group->size() > 1)
+    return make_sharded_optimizer(spec.optimizer, ddp.gradient_buckets(), group);
+  return build_optimizer(spec.optimizer, model.module->parameters());
 }
 
 /** Python's DataLoader draws its base seed each time it is iterated; later random numbers depend on that. */
@@ -68,7 +78,7 @@ class Trainer {
         model_(seeded_model(spec)),
         ddp_(model_.module, group, ddp_options(spec.ddp)),
         loss_(build_loss(spec.loss)),
-        optimizer_(build_optimizer(spec.optimizer, model_.module->parameters())),
+        optimizer_(optimizer_for(spec, model_, ddp_, group)),
         sampler_(data.train->size(), group->size(), group->rank(),
                  {spec.sampler.shuffle, spec.seed, spec.sampler.drop_last}),
         loader_(data.train, {spec.loader.batch_size, spec.loader.workers, false}),

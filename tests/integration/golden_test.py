@@ -43,6 +43,19 @@ class BackendsTest(TrainingTest):
             self.assertEqual(got, expected, backend)
 
 
+    def test_a_sharded_optimizer_gives_the_same_numbers_on_all(self):
+        settings = ("world_size=3", "epochs=2", "loader.batch_size=200", "optimizer.momentum=0.9",
+                    "optimizer.weight_decay=0.001", "model.layers=[784, 33, 10]")
+        expected, events = self.losses("backend=gloo", *settings, world_size=3)
+        for backend in BACKENDS:
+            got, sharded_events = self.losses(f"backend={backend}", "ddp.shard_optimizer=true", *settings, world_size=3)
+            self.assertEqual(got, expected, backend)
+            # Evaluation sees all of the parameters on every rank.
+            for key in ("loss", "accuracy"):
+                self.assertEqual([event[key] for event in events_of(sharded_events, "eval")],
+                                 [event[key] for event in events_of(events, "eval")], backend)
+
+
 @unittest.skipUnless(os.path.isdir(MNIST), "MNIST is only beside the project's own checkouts")
 class MnistGoldenTest(Follower):
     def on_mnist(self, name, activation, accuracy):

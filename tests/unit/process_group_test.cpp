@@ -62,6 +62,7 @@ class PuppetBackend : public Backend {
     queue_.fail(std::make_exception_ptr(PeerError(ErrorKind::lost, reason)));
   }
   std::shared_ptr<void> allocate(std::size_t) override { return nullptr; }
+  std::shared_ptr<void> allocate_common(std::size_t) override { return nullptr; }
 
  private:
   WorkPtr start(Call call) {

@@ -384,5 +384,21 @@ TEST(ShmConnectTest, MemoryMayOutliveTheGroup) {
   });
 }
 
+TEST(ShmConnectTest, CommonMemoryIsTheSameOnAllRanks) {
+  constexpr std::size_t kBytes = 100'001;
+  run_threads(3, [](ByteCollectives& group, int rank) {
+    const auto memory = group.allocate_common(kBytes, soon());
+    auto* bytes = static_cast<char*>(memory.get());
+    EXPECT_EQ(std::count(bytes, bytes + kBytes, 0), kBytes);
+    group.barrier(caller(Operation::barrier, 0));
+    for (std::size_t i = static_cast<std::size_t>(rank); i < kBytes; i += 3)
+      bytes[i] = static_cast<char>('a' + rank);
+    group.barrier(caller(Operation::barrier, 0));
+    std::string expected;
+    for (std::size_t i = 0; i < kBytes; ++i) expected += static_cast<char>('a' + i % 3);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), bytes));
+  });
+}
+
 }  // namespace
 }  // namespace dtorch::shm

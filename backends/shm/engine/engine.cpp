@@ -73,7 +73,12 @@ class ShmCollectives : public ByteCollectives {
 
   std::vector<int> missing() const override { return group_.missing(); }
   void abort(const std::string& reason) override { group_.watch().abort(reason); }
-  std::shared_ptr<void> allocate(std::size_t bytes, Deadline deadline) override;
+  std::shared_ptr<void> allocate(std::size_t bytes, Deadline deadline) override {
+    return allocate_region(bytes, deadline, rank_);
+  }
+  std::shared_ptr<void> allocate_common(std::size_t bytes, Deadline deadline) override {
+    return allocate_region((bytes + world_ - 1) / world_, deadline, 0);  // the parts lie side by side
+  }
 
  private:
   /** Runs a call; its failure is that of every later one. */
@@ -102,6 +107,7 @@ class ShmCollectives : public ByteCollectives {
     failed_.store(true, std::memory_order_release);
   }
 
+  std::shared_ptr<void> allocate_region(std::size_t bytes, Deadline deadline, int first);
   void reduce_to(const Reduction& what, const ByteCall& call);
   void gather_to(void* out, const void* in, std::size_t bytes, int root, const ByteCall& call);
   template <typename SizeAt>
@@ -339,14 +345,15 @@ void ShmCollectives::all_to_all(void* out, const void* in, std::span<const std::
   });
 }
 
-std::shared_ptr<void> ShmCollectives::allocate(std::size_t bytes, Deadline deadline) {
+/** So many bytes for each rank; gives the memory from one rank's part on. */
+std::shared_ptr<void> ShmCollectives::allocate_region(std::size_t bytes, Deadline deadline, int first) {
   if (world_ == 1 || bytes == 0) return nullptr;
   std::shared_ptr<void> memory;
   guarded([&] {
     const auto region =
         share_region(group_.sockets(), map_, rank_, ++allocations_, round_up(bytes, kPage), deadline);
     regions_.add(region);
-    memory = std::shared_ptr<void>(region, region->part(rank_));
+    memory = std::shared_ptr<void>(region, region->part(first));
   });
   return memory;
 }

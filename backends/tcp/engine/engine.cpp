@@ -80,6 +80,7 @@ class TcpCollectives : public ByteCollectives {
          {false, ErrorKind::lost, {rank_}, fmt::format("tcp: rank {} left: {}", rank_, reason)});
   }
   std::shared_ptr<void> allocate(std::size_t, Deadline) override { return nullptr; }
+  std::shared_ptr<void> allocate_common(std::size_t, Deadline) override { return nullptr; }
 
  private:
   // Refused before anything is sent: the same on every rank, and no reason to end the group.

@@ -15,7 +15,7 @@ namespace dtorch {
  * bound. Whoever else connects meanwhile is turned away. The store is not used afterwards.
  *
  * All memory is sent and received by the calling thread; one thread more is started by the first send or recv, or
- * when a connection breaks. allocate() gives null. SIGPIPE is never raised.
+ * when a connection breaks. allocate() and allocate_common() give null. SIGPIPE is never raised.
  */
 std::unique_ptr<ByteCollectives> connect_tcp(PlainStore& store, int rank, int world,
                                              const std::string& bind_address, Deadline deadline);
