@@ -46,7 +46,8 @@ class BackendsTest(TrainingTest):
     def test_a_sharded_optimizer_gives_the_same_numbers_on_all(self):
         settings = ("world_size=3", "epochs=2", "loader.batch_size=200", "optimizer.momentum=0.9",
                     "optimizer.weight_decay=0.001", "model.layers=[784, 33, 10]")
-        expected, events = self.losses("backend=gloo", *settings, world_size=3)
+        # Gloo sums in an order of its own at three ranks; the others, and all reduce-scatters, in rank order.
+        expected, events = self.losses("backend=tcp", *settings, world_size=3)
         for backend in BACKENDS:
             got, sharded_events = self.losses(f"backend={backend}", "ddp.shard_optimizer=true", *settings, world_size=3)
             self.assertEqual(got, expected, backend)

@@ -385,11 +385,12 @@ TEST(ShmConnectTest, MemoryMayOutliveTheGroup) {
 }
 
 TEST(ShmConnectTest, CommonMemoryIsTheSameOnAllRanks) {
-  constexpr std::size_t kBytes = 100'001;
+  static constexpr std::size_t kBytes = 100'001;
   run_threads(3, [](ByteCollectives& group, int rank) {
+    Caller caller;
     const auto memory = group.allocate_common(kBytes, soon());
     auto* bytes = static_cast<char*>(memory.get());
-    EXPECT_EQ(std::count(bytes, bytes + kBytes, 0), kBytes);
+    EXPECT_EQ(std::count(bytes, bytes + kBytes, 0), static_cast<std::ptrdiff_t>(kBytes));
     group.barrier(caller(Operation::barrier, 0));
     for (std::size_t i = static_cast<std::size_t>(rank); i < kBytes; i += 3)
       bytes[i] = static_cast<char>('a' + rank);
