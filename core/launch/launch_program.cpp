@@ -172,7 +172,6 @@ class Programs {
   void start_rank(const RankPlace& place) {
     RankStart start;
     start.rank = place.rank;
-    start.local_rank = place.local_rank;
     start.process.program = program_;
     start.process.arguments = options_.program;
     start.process.environment = rank_environment(place);

@@ -203,7 +203,6 @@ class Job {
   void start_rank(const RankPlace& place, int spec_fd) {
     RankStart start;
     start.rank = place.rank;
-    start.local_rank = place.local_rank;
     start.control_option = "--control-fd";
     start.process.program = options_.executable;
     start.process.arguments = {options_.executable, "__rank", "--spec-fd", std::to_string(spec_fd)};

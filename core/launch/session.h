@@ -59,7 +59,6 @@ class Session {
   /** The scratch folder in $TMPDIR or /tmp; exists from start_agent() on if the settings want it, and is removed in the end,
    * whatever happens. */
   const std::string& scratch() const { return scratch_; }
-  const Settings& settings() const { return settings_; }
 
  private:
   Settings settings_;

@@ -33,7 +33,6 @@ struct SupervisorSettings {
 /** One rank to start. The supervisor adds the pipes and the control channel. */
 struct RankStart {
   int rank = 0;
-  int local_rank = 0;
   SpawnRequest process;
   std::string control_option;  ///< with a control channel: argument that precedes its descriptor's number
   std::string log_file;        ///< empty: none
