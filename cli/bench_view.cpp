@@ -163,8 +163,14 @@ int BenchView::finish(const JobOutcome& outcome) {
     const std::int64_t wrong = wrong_elements(rows_);
     out_.flush();
     const auto unwritten = out_.failure();
-    if (failed.empty() && wrong == 0 && !unwritten) return 0;
-    if (failed.empty() && wrong == 0) failure = to_failure(*unwritten);
+    const bool nothing =
+        std::all_of(rows_.begin(), rows_.end(), [](const BenchRow& row) { return !row.note.empty(); });
+    if (failed.empty() && wrong == 0 && !unwritten && !nothing) return 0;
+    if (nothing) {
+      failure.kind = ErrorKind::usage;
+      failure.message = "nothing could be timed" + (rows_.empty() ? "" : ": " + rows_.front().note);
+    }
+    if (unwritten) failure = to_failure(*unwritten);
     if (!failed.empty()) {
       failure.kind = ErrorKind::expectation;
       failure.message = fmt::format("not as expected: {}", fmt::join(failed, "; "));

@@ -1,7 +1,9 @@
 // `dtorch run`: trains what a job spec describes.
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <memory>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/engine_library.h"
@@ -31,6 +33,19 @@ int run_as_rank(const RunArguments& arguments) {
       {options.spec_yaml, -1, options.losses_file, options.dry_run, options.places, arguments.output.json}));
 }
 
+/** torchrun and its like start a program once a rank; each one would start the whole job. */
+void warn_of_another_launcher(const JobSpec& spec, JobObserver& observer) {
+  const char* size = std::getenv("WORLD_SIZE");
+  if (std::getenv("RANK") == nullptr || size == nullptr || std::string_view(size) == "1") return;
+  observer.log(
+      -1, "warning",
+      fmt::format(
+          "RANK and WORLD_SIZE={} are set, as if another launcher had started this process as one rank of "
+          "{}, but "
+          "init_method is {}: a whole job of its own starts here; to be a rank, set init_method to env://",
+          size, size, spec.init_method));
+}
+
 int train(RunArguments& arguments) {
   SpecPlaces places;
   const JobSpec spec = load_job(arguments.spec, arguments.overrides, &places);
@@ -50,6 +65,7 @@ int train(RunArguments& arguments) {
   RunViewOptions shown = view_options(spec, arguments.output, options.dry_run);
   shown.show_output = options.log_dir.empty();
   RunView view(shown);
+  warn_of_another_launcher(spec, view);
   return view.finish(run_job(options, view));
 }
 

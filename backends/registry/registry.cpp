@@ -55,8 +55,8 @@ PlannedBackend plan_backend(const std::string& asked, int world_size, int local_
   const std::string name(find_backend(asked).name());
   if (name != "auto") return {name, "asked for"};
   if (may_share_memory(world_size, local_ranks)) return {"shm", "auto: all ranks are on one host"};
-  return {"tcp", local_ranks < world_size ? "auto: the ranks are on several hosts"
-                                          : "auto: more ranks than shm serves"};
+  if (local_ranks < world_size) return {"auto", "shm if all ranks turn out to be on one host, else tcp"};
+  return {"tcp", "auto: more ranks than shm serves"};
 }
 
 }  // namespace dtorch

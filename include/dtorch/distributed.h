@@ -1,8 +1,9 @@
 // torch.distributed for C++: one default process group, and collectives as free functions with Python's
 // names.
 //
-//   dtorch::init_process_group({.backend = "gloo", .init_method = "tcp://localhost:23456", .rank = 0,
-//   .world_size = 4}); dtorch::all_reduce(tensor); dtorch::destroy_process_group();
+//   dtorch::init_process_group("gloo", "tcp://localhost:23456", rank, 4);
+//   dtorch::all_reduce(tensor);
+//   dtorch::destroy_process_group();
 #pragma once
 #include <chrono>
 #include <optional>

@@ -56,5 +56,20 @@ class InstallTest(unittest.TestCase):
         self.assertLess(needed.index("libgloo"), needed.index("libtorch_cpu"), "gloo:: would be libtorch's own")
 
 
+    def test_the_example_of_the_docs_builds_and_trains(self):
+        text = (pathlib.Path(os.environ["DTORCH_SOURCE"]) / "docs/library.md").read_text()
+        project = self.folder / "project"
+        project.mkdir()
+        for language, name in (("cmake", "CMakeLists.txt"), ("cpp", "mine.cpp")):
+            (project / name).write_text(re.search(rf"```{language}\n(.*?)```", text, re.DOTALL).group(1))
+        run(cmake(), "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run(cmake(), "--build", project / "build")
+        said = run(self.prefix / "bin/dtorch", "launch", "-n", "2", "--", project / "build/mine", cwd="/")
+        losses = [float(loss) for loss in re.findall(r"rank [01]: loss ([0-9.]+)", said)]
+        self.assertEqual(len(losses), 2, said)
+        for loss in losses:
+            self.assertLess(loss, 2.0)  # 2.3 before the first step
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

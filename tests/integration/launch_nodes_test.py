@@ -121,7 +121,7 @@ class Nodes(DtorchTest):
                 self.assert_exit(result, 124)
                 self.assertIn(f"nodes 1, 3 of 4 did not come to 127.0.0.1:{self.port} within", result.err)
                 host = socket.gethostname()
-                self.assertIn(f"nodes 1, 3 of 4 have not come; here: node 0 ({host}), node 2 ({host})", result.err)
+                self.assertIn(f" s: nodes 1, 3 of 4 have not come; here: node 0 ({host}), node 2 ({host})", result.err)
 
     def test_refuse_a_node_rank_that_is_taken(self):
         with self.node(0, "sleep 1000", nnodes=3) as first, self.node(1, "sleep 1000", nnodes=3) as second:

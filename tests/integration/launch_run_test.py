@@ -59,6 +59,13 @@ class Jobs(JobTest):
         self.assertEqual([event["fake"] for event in result.events("plan")], [True])
         self.assertEqual(len(result.events("step")), 6)
 
+    def test_a_job_that_another_launcher_starts_once_a_rank_is_warned_of(self):
+        result = self.run_job(rank="steps:1", RANK="0", WORLD_SIZE="2")
+        self.assert_exit(result, 0)
+        self.assertIn("warning: RANK and WORLD_SIZE=2 are set", result.err)
+        self.assertIn("set init_method to env://", result.err)
+        self.assertNotIn("WORLD_SIZE", self.run_job(rank="steps:1", RANK="0", WORLD_SIZE="1").err)
+
     def test_dry_run_starts_no_rank(self):
         result = self.run_job("--dry-run", rank="fail:data")
         self.assert_exit(result, 0)

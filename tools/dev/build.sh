@@ -60,7 +60,10 @@ build() {
   jobs=$(nproc)
   memory=$(awk '/^MemAvailable/ {print int($2 / 2097152)}' /proc/meminfo)
   [ "$memory" -ge "$jobs" ] || jobs=$((memory > 1 ? memory : 1))
-  ninja --quiet -C "$folder" -j "$jobs" "$@" </dev/null 8>&- || fail 70 "the build in $folder failed"
+  [ -e "$folder/.ninja_log" ] || say "building in $folder: some minutes the first time"
+  local quiet=()
+  [ -t 1 ] || quiet=(--quiet) # on a terminal ninja shows how far it is
+  ninja "${quiet[@]}" -C "$folder" -j "$jobs" "$@" </dev/null 8>&- || fail 70 "the build in $folder failed"
   exec 8>&-
 }
 
