@@ -93,6 +93,11 @@ class Bench(DtorchTest):
         self.assertNotIn("enforce fail", result.err)
         self.assertNotIn("loader", result.err)
 
+    def test_timing_nothing_is_no_success(self):
+        result = self.bench("allreduce", *QUICK, "-d", "int8", "-o", "avg")
+        self.assert_exit(result, 64)
+        self.assertIn("nothing could be timed: all_reduce: no average", result.err)
+
     def test_one_rank_is_warned_of(self):
         result = self.bench("allreduce", *QUICK, "--world", "1")
         self.assert_exit(result, 0)

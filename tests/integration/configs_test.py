@@ -53,7 +53,7 @@ class ConfigsTest(DtorchTest):
             settings.append("init_method=tcp://localhost:0")
         result = self.run_config("tutorial.yaml", *settings)
         self.assertEqual((result["world_size"], result["backend"], result["steps"]), (4, "gloo", 235))
-        self.assertGreater(result["test_accuracy"], 0.7)
+        self.assertGreater(result["test_accuracy"], 0.7 if HERE else 0.6)
 
     def test_multi_node(self):
         """As its comment says: both commands in two shells of one machine."""
@@ -68,7 +68,7 @@ class ConfigsTest(DtorchTest):
             self.assert_exit(end, 0)
         result = ends[0].events("result")[0]
         self.assertEqual((result["world_size"], result["steps"]), (4, 235))
-        self.assertGreater(result["test_accuracy"], 0.7)
+        self.assertGreater(result["test_accuracy"], 0.7 if HERE else 0.6)
 
 
 if __name__ == "__main__":
